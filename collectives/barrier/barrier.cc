@@ -24,24 +24,25 @@ Status Barrier::allocate() {
   }
   const std::size_t count = members_.size();
   const auto self = static_cast<std::size_t>(place - members_.begin());
+  std::vector<Rank> from;
+  std::vector<Rank> to;
   for (std::size_t distance = 1; distance < count; distance *= 2) {
     Round& round = rounds_.emplace_back();
-    round.to = members_[(self + distance) % count];
-    round.from = members_[(self + count - distance) % count];
+    round.to = to.emplace_back(members_[(self + distance) % count]);
+    round.from = from.emplace_back(members_[(self + count - distance) % count]);
   }
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(rounds_.size()));
   has_cells_ = true;
   round_ = rounds_.size();
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(count)).number(static_cast<std::uint32_t>(cells_));
-  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+  return offers_.emplace(fabric_.bootstrap(), "barrier/" + name_, from, to).publish(writer.take());
 }
 
 Status Barrier::connect() {
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     Round& round = rounds_[i];
-    DUNLIN_ASSIGN(const Bytes offer, fabric_.bootstrap().lookup_from(round.to, key(round.to),
-                                                                     fabric_.config().deadline));
+    DUNLIN_ASSIGN(const Bytes offer, offers_->lookup(round.to, fabric_.config().deadline));
     ByteReader reader(offer);
     const auto count = reader.number<std::uint32_t>();
     const auto first = reader.number<std::uint32_t>();
@@ -59,10 +60,6 @@ Status Barrier::connect() {
 
 Barrier::~Barrier() {
   if (has_cells_) fabric_.board().free(cells_, rounds_.size());
-}
-
-std::string Barrier::key(Rank rank) const {
-  return fmt::format("barrier/{}/{}", name_, rank.value());
 }
 
 NotifyId Barrier::own_cell(std::size_t round) const {

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/bootstrap/neighbor_values.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -47,13 +49,13 @@ class Barrier {
   Barrier(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
       : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
   Status allocate();
-  std::string key(Rank rank) const;
   transport::NotifyId own_cell(std::size_t round) const;
 
   transport::Fabric& fabric_;
   std::string name_;
   std::vector<Rank> members_;
   std::vector<Round> rounds_;
+  std::optional<bootstrap::NeighborValues> offers_;
   transport::NotifyId cells_{};
   bool has_cells_ = false;
   std::uint64_t generation_ = 0;  // barriers entered

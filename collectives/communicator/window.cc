@@ -15,7 +15,8 @@ Result<Window*> Windows::allocate(std::size_t size) {
   window->remote.resize(members_.size());
   ByteWriter writer;
   writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
-  DUNLIN_TRY(fabric_.bootstrap().publish(key(window->id, fabric_.rank()), writer.take()));
+  DUNLIN_TRY(fabric_.bootstrap().publish(Bootstrap::key_of(topic(*window), fabric_.rank()),
+                                         writer.take()));
   windows_.push_back(std::move(window));
   ++version_;
   return windows_.back().get();
@@ -32,9 +33,18 @@ Status Windows::free(const void* data) {
   if (found == windows_.end())
     return {Code::kInvalidArgument,
             fmt::format("communicator '{}' did not allocate this memory", name_)};
+  release(**found);
   windows_.erase(found);
   ++version_;
   return Status::ok();
+}
+
+Windows::~Windows() {
+  for (const auto& window : windows_) release(*window);
+}
+
+void Windows::release(const Window& window) {
+  fabric_.bootstrap().release(topic(window), members_.size());
 }
 
 Window* Windows::find(const void* data, std::size_t size) const {
@@ -49,7 +59,8 @@ Status Windows::import(Window& window, int member, Duration timeout) {
   if (remote) return Status::ok();
   const Rank peer = members_[static_cast<std::size_t>(member)];
   const TimePoint until = fabric_.clock().now() + timeout;
-  auto offer = fabric_.bootstrap().lookup_from(peer, key(window.id, peer), timeout);
+  auto offer =
+      fabric_.bootstrap().lookup_from(peer, Bootstrap::key_of(topic(window), peer), timeout);
   if (!offer) {
     return std::move(offer)
         .status()
@@ -71,8 +82,8 @@ Status Windows::import(Window& window, int member, Duration timeout) {
   return Status::ok();
 }
 
-std::string Windows::key(std::uint32_t id, Rank rank) const {
-  return fmt::format("communicator/{}/window {}/{}", name_, id, rank.value());
+std::string Windows::topic(const Window& window) const {
+  return fmt::format("communicator/{}/window {}", name_, window.id);
 }
 
 }  // namespace dunlin::collective

@@ -49,6 +49,9 @@ class Windows {
  public:
   Windows(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
       : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
+  ~Windows();
+  Windows(const Windows&) = delete;
+  Windows& operator=(const Windows&) = delete;
 
   // From now on, windows are memory of this device.
   void use_gpu(std::shared_ptr<GpuDriver> driver, int device) {
@@ -57,7 +60,8 @@ class Windows {
   }
   // Allocates memory and publishes its address.
   Result<Window*> allocate(std::size_t size);
-  // Returns kInvalidArgument if no window begins at `data`.
+  // Collective: once all members have freed a window, the bootstrap forgets its addresses. Returns
+  // kInvalidArgument if no window begins at `data`.
   Status free(const void* data);
   // The window that holds [data, data + size). Null: there is none.
   Window* find(const void* data, std::size_t size) const;
@@ -68,7 +72,8 @@ class Windows {
   Status import(Window& window, int member, Duration timeout);
 
  private:
-  std::string key(std::uint32_t id, Rank rank) const;
+  std::string topic(const Window& window) const;  // of the members' addresses
+  void release(const Window& window);
   Result<std::unique_ptr<transport::LocalRegion>> allocate_region(std::size_t size);
 
   transport::Fabric& fabric_;

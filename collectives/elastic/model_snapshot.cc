@@ -140,6 +140,7 @@ Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::str
   }
   // The snapshot stays until all have read theirs.
   DUNLIN_TRY(fabric.bootstrap().barrier(name + "/handed-over", timeout));
+  if (offered) fabric.bootstrap().release(key_of(name, fabric.rank()), 1);
   return version;
 }
 
@@ -152,6 +153,7 @@ Result<std::uint64_t> share_model(transport::Fabric& fabric, const std::string& 
   const std::byte own = is_new ? kNew : kOld;
   DUNLIN_ASSIGN(const Bytes told,
                 fabric.bootstrap().gather(name, members, std::span(&own, 1), timeout));
+  fabric.bootstrap().release(name, members.size());
   std::vector<bool> are_new;
   for (const std::byte each : told) are_new.push_back(each == kNew);
   return hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout);

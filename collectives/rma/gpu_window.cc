@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <set>
 #include <utility>
 
 #include "runtime/bytes.h"
@@ -89,16 +88,14 @@ Status GpuWindow::allocate(std::shared_ptr<GpuDriver> driver) {
   offer.memory = memory;
   offer.words = words;
   offer.in = options_.in;
-  return fabric_.bootstrap().publish(key(fabric_.rank()), offer.encode());
+  return offers_.publish(offer.encode());
 }
 
 Status GpuWindow::connect() {
   const std::vector<Rank>& out = options_.out;
   edges_to_.resize(out.size());
   readable_.resize(options_.in.size());
-  std::set<Rank> neighbors(options_.in.begin(), options_.in.end());
-  neighbors.insert(out.begin(), out.end());
-  for (const Rank peer : neighbors) {
+  for (const Rank peer : offers_.neighbors()) {
     Status status = connect_to(peer, index_of(options_.in, peer), index_of(out, peer));
     if (!status.is_ok())
       return std::move(status).with_context("opening a neighbor's GPU memory").with_peer(peer);
@@ -108,8 +105,7 @@ Status GpuWindow::connect() {
 
 Status GpuWindow::connect_to(Rank peer, std::optional<std::size_t> in,
                              std::optional<std::size_t> out) {
-  DUNLIN_ASSIGN(const Bytes value,
-                fabric_.bootstrap().lookup_from(peer, key(peer), fabric_.config().deadline));
+  DUNLIN_ASSIGN(const Bytes value, offers_.lookup(peer, fabric_.config().deadline));
   const auto offer = Offer::decode(value);
   if (!offer) return {Code::kCorrupted, "what it has published is no description of a window"};
   if (offer->tensor_bytes != options_.tensor_bytes ||
@@ -209,10 +205,6 @@ Result<GpuWindow::Read> GpuWindow::read(TensorPasses<T>& passes, std::size_t in)
     if (from.words->versions[slot].load(std::memory_order_relaxed) == before) return Read{here, p};
   }
   return Status::busy();
-}
-
-std::string GpuWindow::key(Rank rank) const {
-  return fmt::format("{}/{}", options_.key, rank.value());
 }
 
 template Status GpuWindow::publish(TensorPasses<float>& passes, double p);

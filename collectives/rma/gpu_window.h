@@ -24,6 +24,7 @@
 
 #include "collectives/rma/mapped_edge.h"
 #include "collectives/rma/tensor_passes.h"
+#include "runtime/bootstrap/neighbor_values.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -31,7 +32,7 @@ namespace dunlin::collective {
 class GpuWindow {
  public:
   struct Options {
-    std::string key;  // that of a rank is its number behind this; the same on all ranks
+    std::string topic;  // of what the ranks publish; the same on all of them
     std::vector<Rank> in;
     std::vector<Rank> out;
     std::size_t tensor_bytes = 0;
@@ -89,7 +90,10 @@ class GpuWindow {
   };
 
   GpuWindow(transport::Fabric& fabric, int device, Options options)
-      : fabric_(fabric), device_(device), options_(std::move(options)) {}
+      : fabric_(fabric),
+        device_(device),
+        options_(std::move(options)),
+        offers_(fabric.bootstrap(), options_.topic, options_.in, options_.out) {}
   Status allocate(std::shared_ptr<GpuDriver> driver);
   Status connect_to(Rank peer, std::optional<std::size_t> in, std::optional<std::size_t> out);
   // The tensors of a rank with so many in-neighbors, by number: self, the buffers, the edges, the
@@ -106,11 +110,11 @@ class GpuWindow {
   std::byte* at(std::size_t tensor) const { return memory_->data() + tensor * stride(); }
   std::size_t stride() const { return transport::whole_cache_lines(options_.tensor_bytes); }
   Words& words() const { return *reinterpret_cast<Words*>(words_->data()); }
-  std::string key(Rank rank) const;
 
   transport::Fabric& fabric_;
   int device_;
   Options options_;
+  bootstrap::NeighborValues offers_;
   std::string gpu_;  // its PCI bus id
   std::shared_ptr<MemoryRegion> memory_;
   std::unique_ptr<transport::LocalRegion> shared_;  // the same; null: peers can't open it

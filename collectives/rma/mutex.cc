@@ -65,10 +65,11 @@ DistributedMutex::DistributedMutex(transport::Fabric& fabric, MutexOptions optio
 DistributedMutex::~DistributedMutex() {
   task_.reset();
   if (has_cells_) fabric_.board().free(cells_, options_.membership.members.size());
+  if (is_published_) fabric_.bootstrap().release(topic(), options_.membership.members.size());
 }
 
-std::string DistributedMutex::key(Rank rank) const {
-  return fmt::format("mutex/{}/{}/{}", options_.name, options_.membership.epoch, rank.value());
+std::string DistributedMutex::topic() const {
+  return fmt::format("mutex/{}/{}", options_.name, options_.membership.epoch);
 }
 
 Status DistributedMutex::allocate() {
@@ -90,11 +91,15 @@ Status DistributedMutex::allocate() {
                         : std::uint8_t{0});
   writer.text(host_identity(fabric_.config().host_id));
   writer.blob(words_ ? words_->descriptor() : Bytes());
-  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+  DUNLIN_TRY(
+      fabric_.bootstrap().publish(Bootstrap::key_of(topic(), fabric_.rank()), writer.take()));
+  is_published_ = true;
+  return Status::ok();
 }
 
 Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
-  auto bytes = fabric_.bootstrap().lookup_from(rank, key(rank), fabric_.config().deadline);
+  auto bytes = fabric_.bootstrap().lookup_from(rank, Bootstrap::key_of(topic(), rank),
+                                               fabric_.config().deadline);
   if (!bytes) {
     return std::move(bytes)
         .status()

@@ -93,7 +93,7 @@ class DistributedMutex {
 
   DistributedMutex(transport::Fabric& fabric, MutexOptions options);
   Status allocate();
-  std::string key(Rank rank) const;
+  std::string topic() const;  // of what the members publish
   Result<Offer> lookup(Rank rank) const;
   // The error that says why this rank is cut off, if it is.
   Status check_standing() const;
@@ -105,6 +105,7 @@ class DistributedMutex {
   std::unique_ptr<transport::LocalRegion> words_;  // at the owner rank
   transport::NotifyId cells_{};                    // one per member, which alone writes it
   bool has_cells_ = false;
+  bool is_published_ = false;
   bool has_heard_ = false;  // the caller was told the outcome of its lock
   std::unique_ptr<MutexProtocol> protocol_;
   std::optional<transport::Fabric::Task> task_;  // calls progress(), once connected

@@ -102,7 +102,7 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
     if (gpu_) {
       snapshots_ = make_gpu_snapshots(*gpu_, passes_);
     } else {
-      DUNLIN_ASSIGN(snapshots_, make_host_snapshots<T>(fabric_, key("snapshot"), around.in, self_));
+      DUNLIN_ASSIGN(snapshots_, make_host_snapshots<T>(fabric_, topic("snapshot"), around, self_));
     }
     gets_.reserve(around.in.size());
     DUNLIN_TRY(publish());
@@ -125,10 +125,10 @@ Status NeighborWindow<T>::allocate_tensors() {
   };
   if (options_.gpu) {
     DUNLIN_ASSIGN(passes_, TensorPasses<T>::on_gpu(fabric_, *options_.gpu, options_.count));
-    DUNLIN_ASSIGN(gpu_, GpuWindow::prepare(
-                            fabric_, passes_.driver(), passes_.device(),
-                            {key("window-gpu"), options_.neighborhood.in, options_.neighborhood.out,
-                             options_.count * sizeof(T), options_.is_readable}));
+    DUNLIN_ASSIGN(gpu_, GpuWindow::prepare(fabric_, passes_.driver(), passes_.device(),
+                                           {topic("window-gpu"), options_.neighborhood.in,
+                                            options_.neighborhood.out, options_.count * sizeof(T),
+                                            options_.is_readable}));
     self_ = tensor_at(gpu_->self());
     for (std::size_t i = 0; i < in; ++i) buffers_.push_back(tensor_at(gpu_->buffer(i)));
     return Status::ok();
@@ -418,7 +418,7 @@ std::vector<Awaited> NeighborWindow<T>::awaited() const {
 }
 
 template <typename T>
-std::string NeighborWindow<T>::key(const char* what) const {
+std::string NeighborWindow<T>::topic(const char* what) const {
   return fmt::format("{}/{}/{}", what, options_.name, options_.epoch);
 }
 

@@ -203,7 +203,7 @@ class NeighborWindow {
   Status check_room(const char* what, std::span<T> room) const;
   Status check(const Update& what);
   void get_next();
-  std::string key(const char* what) const;  // of the bootstrap, for this window
+  std::string topic(const char* what) const;  // of the bootstrap, for this window
   Status take_over();
   void check_peers();
 

@@ -1,10 +1,9 @@
 #include "collectives/rma/window_snapshots.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "collectives/rma/snapshot.h"
+#include "runtime/bootstrap/neighbor_values.h"
 
 namespace dunlin::collective {
 namespace {
@@ -12,12 +11,12 @@ namespace {
 template <typename T>
 class HostSnapshots final : public WindowSnapshots<T> {
  public:
-  HostSnapshots(transport::Fabric& fabric, std::string key, std::vector<Rank> in,
+  HostSnapshots(transport::Fabric& fabric, std::string topic, const Neighborhood& around,
                 std::span<const T> self, std::unique_ptr<SnapshotWriter> writer,
                 std::unique_ptr<SnapshotReader> reader)
       : fabric_(fabric),
-        key_(std::move(key)),
-        in_(std::move(in)),
+        descriptors_(fabric.bootstrap(), std::move(topic), around.in, around.out),
+        in_(around.in),
         self_(self),
         writer_(std::move(writer)),
         reader_(std::move(reader)) {}
@@ -26,13 +25,10 @@ class HostSnapshots final : public WindowSnapshots<T> {
     if (!reader_->is_done()) fabric_.keep_until_done(std::move(reader_));
   }
 
-  Status announce() {
-    return fabric_.bootstrap().publish(key_of(fabric_.rank()), writer_->descriptor());
-  }
+  Status announce() { return descriptors_.publish(writer_->descriptor()); }
   Status connect() override {
     for (const Rank from : in_) {
-      auto descriptor =
-          fabric_.bootstrap().lookup_from(from, key_of(from), fabric_.config().deadline);
+      auto descriptor = descriptors_.lookup(from, fabric_.config().deadline);
       if (!descriptor) {
         return std::move(descriptor)
             .status()
@@ -57,10 +53,8 @@ class HostSnapshots final : public WindowSnapshots<T> {
   double p() const override { return reader_->p(); }
 
  private:
-  std::string key_of(Rank rank) const { return fmt::format("{}/{}", key_, rank.value()); }
-
   transport::Fabric& fabric_;
-  std::string key_;
+  bootstrap::NeighborValues descriptors_;
   std::vector<Rank> in_;
   std::span<const T> self_;
   std::unique_ptr<SnapshotWriter> writer_;
@@ -96,12 +90,12 @@ class GpuSnapshots final : public WindowSnapshots<T> {
 
 template <typename T>
 Result<std::unique_ptr<WindowSnapshots<T>>> make_host_snapshots(transport::Fabric& fabric,
-                                                                std::string key,
-                                                                std::vector<Rank> in,
+                                                                std::string topic,
+                                                                const Neighborhood& around,
                                                                 std::span<const T> self) {
   DUNLIN_ASSIGN(auto writer, SnapshotWriter::create(fabric, self.size_bytes()));
   DUNLIN_ASSIGN(auto reader, SnapshotReader::create(fabric, self.size_bytes()));
-  auto made = std::make_unique<HostSnapshots<T>>(fabric, std::move(key), std::move(in), self,
+  auto made = std::make_unique<HostSnapshots<T>>(fabric, std::move(topic), around, self,
                                                  std::move(writer), std::move(reader));
   DUNLIN_TRY(made->announce());
   return std::unique_ptr<WindowSnapshots<T>>(std::move(made));
@@ -113,9 +107,11 @@ std::unique_ptr<WindowSnapshots<T>> make_gpu_snapshots(GpuWindow& window, Tensor
 }
 
 template Result<std::unique_ptr<WindowSnapshots<float>>> make_host_snapshots(
-    transport::Fabric& fabric, std::string key, std::vector<Rank> in, std::span<const float> self);
+    transport::Fabric& fabric, std::string topic, const Neighborhood& around,
+    std::span<const float> self);
 template Result<std::unique_ptr<WindowSnapshots<double>>> make_host_snapshots(
-    transport::Fabric& fabric, std::string key, std::vector<Rank> in, std::span<const double> self);
+    transport::Fabric& fabric, std::string topic, const Neighborhood& around,
+    std::span<const double> self);
 template std::unique_ptr<WindowSnapshots<float>> make_gpu_snapshots(GpuWindow& window,
                                                                     TensorPasses<float>& passes);
 template std::unique_ptr<WindowSnapshots<double>> make_gpu_snapshots(GpuWindow& window,

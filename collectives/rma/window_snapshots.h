@@ -12,6 +12,7 @@
 
 #include "collectives/rma/gpu_window.h"
 #include "collectives/rma/tensor_passes.h"
+#include "collectives/stochastic/neighborhood.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -37,11 +38,12 @@ class WindowSnapshots {
   virtual double p() const = 0;
 };
 
-// In host memory. `self`: the window's tensor. `key`: that of a rank is its number behind this.
+// In host memory. `self`: the window's tensor. `topic`: of what the ranks publish; the same on all
+// of them.
 template <typename T>
 Result<std::unique_ptr<WindowSnapshots<T>>> make_host_snapshots(transport::Fabric& fabric,
-                                                                std::string key,
-                                                                std::vector<Rank> in,
+                                                                std::string topic,
+                                                                const Neighborhood& around,
                                                                 std::span<const T> self);
 // In the memory of a window on a GPU, which its connect() opens. Both arguments outlive the result.
 template <typename T>

@@ -1,5 +1,7 @@
-// Bootstrap::join.
+// Bootstrap::join and key_of.
 #include "runtime/bootstrap/bootstrap.h"
+
+#include <fmt/format.h>
 
 #include "runtime/bootstrap/discovery.h"
 #include "runtime/bootstrap/pmix_launch.h"
@@ -32,6 +34,10 @@ std::unique_ptr<Bootstrap> join_alone() {
 }
 
 }  // namespace
+
+std::string Bootstrap::key_of(std::string_view topic, Rank rank) {
+  return fmt::format("{}#{}", topic, rank.value());
+}
 
 Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
                                                    const Environment& environment) {

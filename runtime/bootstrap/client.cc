@@ -106,6 +106,12 @@ Status BootstrapClient::post(std::string_view key, std::span<const std::byte> va
                           .value = Bytes(value.begin(), value.end())});
 }
 
+void BootstrapClient::release(std::string_view topic, std::size_t users) {
+  if (!check_name("a topic", topic)) return;  // nothing was published under such a name
+  (void)send_unanswered(
+      {.type = MessageType::kRelease, .number = users, .text = std::string(topic)});
+}
+
 Status BootstrapClient::send_unanswered(const Message& message) {
   {
     const std::lock_guard lock(mutex_);

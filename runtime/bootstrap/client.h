@@ -26,6 +26,7 @@ class BootstrapClient : public Bootstrap {
   const JobKey& key() const final { return key_; }
   Status publish(std::string_view key, std::span<const std::byte> value) final;
   Status post(std::string_view key, std::span<const std::byte> value) final;
+  void release(std::string_view topic, std::size_t users) final;
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) final;
   Status contribute(std::string_view name, std::span<const Rank> group,
                     std::span<const std::byte> record) final;

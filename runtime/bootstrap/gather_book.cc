@@ -7,6 +7,7 @@
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/job_ledger.h"
+#include "runtime/bootstrap/value_book.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -42,6 +43,7 @@ Status GatherBook::begin(Rank from, const Message& message) {
   Gather gather{message.ranks,
                 message.value.size(),
                 message.ranks.empty() ? size_ : message.ranks.size(),
+                ValueBook::bytes_of(message),
                 from,
                 {}};
   for (std::size_t at = 0; at < message.ranks.size(); ++at)
@@ -105,13 +107,26 @@ std::shared_ptr<const Bytes> GatherBook::records(const std::string& name) const 
   return gather == nullptr ? nullptr : gather->records;
 }
 
+GatherBook::Forgotten GatherBook::forget(const std::string& name) {
+  const auto found = gathers_.find(name);
+  if (found == gathers_.end()) return {};
+  const Gather& gather = found->second;
+  Forgotten result{.contributors = {}, .bytes = gather.kept_bytes};
+  for (std::size_t at = 0; at < gather.members; ++at) {
+    if (gather.has(at)) result.contributors.push_back(gather.rank(at));
+  }
+  open_.erase(name);
+  gathers_.erase(found);
+  return result;
+}
+
 std::vector<Rank> GatherBook::missing(const std::string& name) const {
   std::vector<Rank> result;
   const Gather* const gather = find(name);
   if (gather == nullptr) return result;
   for (std::size_t at = 0; at < gather->members; ++at) {
     if (gather->has(at)) continue;
-    result.push_back(gather->group.empty() ? Rank(static_cast<int>(at)) : gather->group[at]);
+    result.push_back(gather->rank(at));
   }
   return result;
 }

@@ -2,8 +2,8 @@
 // a JobLedger.
 //
 // Once all records of a gather have come, they are stored side by side, and the answers of all
-// ranks share these bytes until they are sent. They stay until the job ends, so that a call that
-// has timed out can be repeated. A gather takes no memory for records that have not come.
+// ranks share these bytes until they are sent. They stay until the gather is released, so that a
+// call that has timed out can be repeated. A gather takes no memory for records that have not come.
 #pragma once
 
 #include <map>
@@ -32,6 +32,13 @@ class GatherBook {
   Status add(Rank from, const Message& message);
   // All records in the order of the group; null while some are missing.
   std::shared_ptr<const Bytes> records(const std::string& name) const;
+  // Forgets a gather. Returns the ranks that have contributed to it, and what the coordinator has
+  // kept for each of them (ValueBook::bytes_of).
+  struct Forgotten {
+    std::vector<Rank> contributors;
+    std::size_t bytes = 0;
+  };
+  Forgotten forget(const std::string& name);
   // The ranks of the group whose records are missing, in its order.
   std::vector<Rank> missing(const std::string& name) const;
   // The rank contributes nothing any more.
@@ -44,12 +51,16 @@ class GatherBook {
     std::vector<Rank> group;  // empty: all ranks of the job
     std::size_t record_bytes = 0;
     std::size_t members = 0;
+    std::size_t kept_bytes = 0;                 // for each contributor
     Rank first{};                               // the rank that called first
     std::map<std::size_t, Bytes> parts;         // by place in the group, until all have come
     std::shared_ptr<const Bytes> records = {};  // once all have come
     std::vector<std::pair<Rank, std::size_t>> places = {};  // of the ranks of a group, by rank
     std::optional<Rank> gone = {};
 
+    Rank rank(std::size_t place) const {
+      return group.empty() ? Rank(static_cast<int>(place)) : group[place];
+    }
     bool has(std::size_t place) const { return records != nullptr || parts.contains(place); }
   };
 

@@ -94,6 +94,9 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     case MessageType::kPublish:
       publish(from, message);
       return Status::ok();
+    case MessageType::kRelease:
+      release(from, message);
+      return Status::ok();
     case MessageType::kMail:
       return forward_mail(from, message);
     case MessageType::kGather:
@@ -182,9 +185,10 @@ void JobLedger::warn(Rank from, const Status& why) {
 
 Status JobLedger::contribute(Rank from, const Message& message) {
   if (gathers_.has(from, message.text)) return gathers_.add(from, message);
-  DUNLIN_TRY(values_.charge(from, message));
+  const std::size_t bytes = ValueBook::bytes_of(message);
+  DUNLIN_TRY(values_.charge(from, bytes));
   Status added = gathers_.add(from, message);
-  if (!added) values_.refund(from, message);
+  if (!added) values_.refund(from, bytes);
   return added;
 }
 
@@ -200,6 +204,18 @@ void JobLedger::gather(Rank from, const Message& message, TimePoint now) {
     reply(from,
           {.code = added.code(), .request = message.request, .text = std::string(added.message())});
   }
+}
+
+void JobLedger::release(Rank from, const Message& message) {
+  const std::string& topic = message.text;
+  const std::size_t bytes = ValueBook::bytes_of(message);
+  if (const Status charged = values_.charge(from, bytes); !charged) return warn(from, charged);
+  const std::vector<Rank> users = releases_.note(from, topic, message.number);
+  if (users.empty()) return;
+  for (const Rank user : users) values_.refund(user, bytes);
+  values_.forget(topic);
+  const GatherBook::Forgotten gathered = gathers_.forget(topic);
+  for (const Rank contributor : gathered.contributors) values_.refund(contributor, gathered.bytes);
 }
 
 // The notices go out before the reply, after which the process may end. So the monitors that watch

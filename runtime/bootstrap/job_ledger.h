@@ -21,6 +21,7 @@
 #include "runtime/bootstrap/gather_book.h"
 #include "runtime/bootstrap/membership_book.h"
 #include "runtime/bootstrap/process_id.h"
+#include "runtime/bootstrap/release_book.h"
 #include "runtime/bootstrap/request_book.h"
 #include "runtime/bootstrap/roster.h"
 #include "runtime/bootstrap/value_book.h"
@@ -80,6 +81,7 @@ class JobLedger {
   // A message that nobody waits for an answer to was refused: logs the first one of each rank.
   void warn(Rank from, const Status& why);
   void gather(Rank from, const Message& message, TimePoint now);
+  void release(Rank from, const Message& message);
   void leave(Rank from, const Message& message, TimePoint now);
   void tell_due_departures(TimePoint now);
   Status forward_mail(Rank from, const Message& mail);
@@ -119,6 +121,7 @@ class JobLedger {
   RequestBook requests_;
   ValueBook values_;
   GatherBook gathers_;
+  ReleaseBook releases_;
   Departures departures_;
   MembershipBook book_;
   FenceBook fences_;

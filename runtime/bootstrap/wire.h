@@ -21,7 +21,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 7;
+constexpr std::uint16_t kVersion = 8;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -42,6 +42,8 @@ enum class MessageType : std::uint8_t {
   // Answered by one without a request number, if it has one. number: how many messages have arrived
   // at its sender (session.h). The coordinator sends it as well.
   kHeartbeat = 22,
+  // text: topic; number: how many ranks use it, 0 if the sender does not know (Bootstrap::release)
+  kRelease = 23,
   // A rank sends it to the rank `subject`. The coordinator forwards it with the sender as
   // `subject`.
   kMail = 24,  // value

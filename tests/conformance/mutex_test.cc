@@ -324,7 +324,7 @@ TEST(MutexOffer, WithAnUnknownScopeOfAtomicsIsRefused) {
                 offer.number(std::uint8_t{0}).text(transport_name());
                 offer.number(std::uint8_t{1}).number(std::uint8_t{2});  // the scope
                 offer.text("host").blob({});
-                ASSERT_TRUE(fabric.bootstrap().publish("mutex/forged/0/1", offer.take()).is_ok());
+                ASSERT_TRUE(fabric.bootstrap().publish("mutex/forged/0#1", offer.take()).is_ok());
               } else {
                 auto mutex = DistributedMutex::prepare(fabric, options);
                 ASSERT_TRUE(mutex.is_ok()) << mutex.status().to_string();

@@ -44,6 +44,8 @@ std::vector<Seed> seeds() {
                                     .request = 9,
                                     .number = 1'000'000'000,
                                     .text = "fabric/3"})});
+  made.push_back(
+      {"release", encode({.type = MessageType::kRelease, .number = 4, .text = "barrier/b#3"})});
   made.push_back({"reform", encode({.type = MessageType::kReply,
                                     .request = 9,
                                     .number = 2,

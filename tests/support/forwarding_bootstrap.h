@@ -24,6 +24,7 @@ class ForwardingBootstrap : public Bootstrap {
   Status post(std::string_view key, std::span<const std::byte> value) override {
     return whole_.post(key, value);
   }
+  void release(std::string_view topic, std::size_t users) override { whole_.release(topic, users); }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole_.lookup_from(publisher, key, timeout);
   }

@@ -1,5 +1,6 @@
-// ScopedBootstrap adds a prefix to the keys and barrier names of another bootstrap. With it, a
-// process can make several fabrics in turn, each of which publishes its address under a new key.
+// ScopedBootstrap adds a prefix to the keys, topics and barrier names of another bootstrap. With
+// it, a process can make several fabrics in turn, each of which publishes its address under a new
+// key.
 #pragma once
 
 #include <string>
@@ -20,6 +21,9 @@ class ScopedBootstrap final : public ForwardingBootstrap {
   }
   Status post(std::string_view key, std::span<const std::byte> value) override {
     return whole().post(prefixed(key), value);
+  }
+  void release(std::string_view topic, std::size_t users) override {
+    whole().release(prefixed(topic), users);
   }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole().lookup_from(publisher, prefixed(key), timeout);

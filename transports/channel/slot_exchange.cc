@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <set>
 
 namespace dunlin::transport {
 namespace {
@@ -61,9 +60,9 @@ Result<Offer> decode(std::span<const std::byte> bytes) {
   return offer;
 }
 
-Result<Offer> lookup_offer(Fabric& fabric, const std::string& key, const SlotOptions& ours,
-                           Rank peer) {
-  auto bytes = fabric.bootstrap().lookup_from(peer, key, fabric.config().deadline);
+Result<Offer> lookup_offer(bootstrap::NeighborValues& offers, const SlotOptions& ours, Rank peer,
+                           Duration timeout) {
+  auto bytes = offers.lookup(peer, timeout);
   if (!bytes)
     return std::move(bytes).status().with_context("waiting for a neighbor's slots").with_peer(peer);
   DUNLIN_ASSIGN(Offer offer, decode(*bytes));
@@ -121,11 +120,17 @@ Status check(const SlotOptions& options, int size) {
 
 }  // namespace
 
+SlotExchange::SlotExchange(Fabric& fabric, SlotOptions options)
+    : fabric_(fabric),
+      options_(std::move(options)),
+      offers_(fabric.bootstrap(), fmt::format("slots/{}/{}", options_.name, options_.epoch),
+              options_.in, options_.out) {}
+
 Result<std::unique_ptr<SlotExchange>> SlotExchange::prepare(Fabric& fabric, SlotOptions options) {
   DUNLIN_TRY(check(options, fabric.size()));
   std::unique_ptr<SlotExchange> exchange(new SlotExchange(fabric, std::move(options)));
   DUNLIN_TRY(exchange->allocate());
-  DUNLIN_TRY(fabric.bootstrap().publish(exchange->key(fabric.rank()), exchange->describe()));
+  DUNLIN_TRY(exchange->offers_.publish(exchange->describe()));
   return exchange;
 }
 
@@ -162,10 +167,8 @@ bool SlotExchange::is_gone(Rank peer) {
 }
 
 Status SlotExchange::check_neighbors() {
-  std::set<Rank> neighbors(options_.in.begin(), options_.in.end());
-  neighbors.insert(options_.out.begin(), options_.out.end());
-  for (const Rank rank : neighbors) {
-    const auto offer = fabric_.bootstrap().lookup_from(rank, key(rank), Duration::zero());
+  for (const Rank rank : offers_.neighbors()) {
+    const auto offer = offers_.lookup(rank, Duration::zero());
     if (offer.is_ok()) continue;
     const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
     return is_early ? Status::busy() : offer.status();
@@ -226,12 +229,9 @@ Bytes SlotExchange::describe() const {
   return writer.take();
 }
 
-std::string SlotExchange::key(Rank rank) const {
-  return fmt::format("slots/{}/{}/{}", options_.name, options_.epoch, rank.value());
-}
-
 Status SlotExchange::connect_in(InSlots& edge) {
-  DUNLIN_ASSIGN(const Offer offer, lookup_offer(fabric_, key(edge.from), options_, edge.from));
+  DUNLIN_ASSIGN(const Offer offer,
+                lookup_offer(offers_, options_, edge.from, fabric_.config().deadline));
   const auto counterpart =
       std::find_if(offer.out.begin(), offer.out.end(),
                    [&](const Offer::Out& out) { return out.to == fabric_.rank(); });
@@ -243,7 +243,8 @@ Status SlotExchange::connect_in(InSlots& edge) {
 }
 
 Status SlotExchange::connect_out(OutSlots& edge) {
-  DUNLIN_ASSIGN(const Offer offer, lookup_offer(fabric_, key(edge.to), options_, edge.to));
+  DUNLIN_ASSIGN(const Offer offer,
+                lookup_offer(offers_, options_, edge.to, fabric_.config().deadline));
   const auto counterpart = std::find_if(offer.in.begin(), offer.in.end(), [&](const Offer::In& in) {
     return in.from == fabric_.rank();
   });

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/bootstrap/neighbor_values.h"
 #include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
@@ -82,12 +83,10 @@ class SlotExchange {
   Fabric& fabric() { return fabric_; }
 
  private:
-  SlotExchange(Fabric& fabric, SlotOptions options)
-      : fabric_(fabric), options_(std::move(options)) {}
+  SlotExchange(Fabric& fabric, SlotOptions options);
   Status allocate();
   Result<std::unique_ptr<LocalRegion>> allocate_slots(std::size_t bytes);
   Bytes describe() const;
-  std::string key(Rank rank) const;
   Status connect_in(InSlots& edge);
   Status connect_out(OutSlots& edge);
   // Whether the peer is gone, so that connecting to it has failed. Waits a moment for the news.
@@ -95,6 +94,7 @@ class SlotExchange {
 
   Fabric& fabric_;
   SlotOptions options_;
+  bootstrap::NeighborValues offers_;
   std::size_t stride_ = 0;
   std::unique_ptr<LocalRegion> memory_;  // the slots; null without in-neighbors
   std::vector<InSlots> in_;

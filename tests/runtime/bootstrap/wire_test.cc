@@ -50,7 +50,7 @@ TEST(Wire, AValueThatManyRanksGetTravelsAsTheirOwn) {
 
 TEST(Wire, TheHeaderIsLittleEndianAndNeverChanges) {
   const Bytes bytes = encode({.type = MessageType::kHeartbeat});
-  const unsigned char expected[] = {'D', 'L', 'N', '1', 7, 0, 22, 0, 33, 0, 0, 0};
+  const unsigned char expected[] = {'D', 'L', 'N', '1', 8, 0, 22, 0, 33, 0, 0, 0};
   ASSERT_GE(bytes.size(), sizeof expected);
   for (std::size_t i = 0; i < sizeof expected; ++i) {
     EXPECT_EQ(static_cast<unsigned char>(bytes[i]), expected[i]) << "byte " << i;
@@ -97,7 +97,7 @@ TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   Bytes bytes = encode(sample());
   EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 bytes allowed"));
   bytes[4] = std::byte{9};
-  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 7"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 8"));
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// NeighborValues: a value of this rank for its neighbors in a graph, and those of the neighbors for
+// this rank.
+//
+// Each rank publishes one value. The bootstrap forgets a rank's value when that rank and all of its
+// neighbors have destroyed their NeighborValues; it keeps that of a rank without neighbors. Owner
+// thread only. Destroy it before the bootstrap.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bytes.h"
+#include "runtime/clock.h"
+#include "runtime/rank.h"
+#include "runtime/status.h"
+
+namespace dunlin::bootstrap {
+
+class NeighborValues {
+ public:
+  // `topic`: the same on all ranks of the graph, and of no other one. `in`, `out`: the ranks with
+  // edges to and from this one.
+  NeighborValues(Bootstrap& bootstrap, std::string topic, std::span<const Rank> in,
+                 std::span<const Rank> out);
+  ~NeighborValues();
+  NeighborValues(const NeighborValues&) = delete;
+  NeighborValues& operator=(const NeighborValues&) = delete;
+
+  // Once.
+  Status publish(std::span<const std::byte> value);
+  // Waits until a neighbor has published its value; see Bootstrap::lookup_from.
+  Result<Bytes> lookup(Rank neighbor, Duration timeout);
+
+  const std::set<Rank>& neighbors() const { return neighbors_; }
+
+ private:
+  Bootstrap& bootstrap_;
+  std::string topic_;
+  std::set<Rank> neighbors_;
+  bool is_published_ = false;
+};
+
+}  // namespace dunlin::bootstrap

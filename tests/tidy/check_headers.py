@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles every header of the floors alone, so that each includes all that it needs.
+"""Shows that every header of the floors includes all that it needs.
 
     check_headers.py ROOT BUILD
+
+A header is compiled alone, unless a source of this build includes it first, and it includes all headers of the standard
+library of which it uses names (standard_names.py). With TEST_THOROUGH=1 in the environment, all are compiled alone.
 
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
 of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named.
@@ -20,11 +23,9 @@ import subprocess
 import sys
 
 import source
+import standard_names
 
 FOLDERS = ("runtime", "transports", "collectives", "apps", "bindings", "bench", "tools", "tests", "examples")
-
-# Where <dunlin/...> is.
-PUBLIC = "bindings/cpp/"
 
 
 def compile_commands(build):
@@ -58,10 +59,21 @@ def fingerprint(root, arguments, header):
         path = todo.pop()
         if path not in found and (root / path).is_file():
             found.add(path)
-            todo += [PUBLIC + included if included.startswith("dunlin/") else included
+            todo += [standard_names.PUBLIC + included if included.startswith("dunlin/") else included
                      for _, _, included in read(root, path).includes]
     code = [read(root, path).code for path in sorted(found)]
     return hashlib.sha256("\0".join(arguments + code).encode()).hexdigest()
+
+
+def included_first(root, commands):
+    """The headers that a source of this build includes before anything else but the precompiled header."""
+    found = set()
+    for path in commands:
+        if path.startswith(f"{root}/") and os.path.isfile(path):
+            for _, kind, included in read(root, os.path.relpath(path, root)).includes[:1]:
+                if kind == "quote":
+                    found.add(root / included)
+    return found
 
 
 def compile_alone(build, choices, header):
@@ -101,12 +113,20 @@ def main():
         if path.endswith(".cc") and path.startswith(f"{root}/") and os.path.isfile(path):
             for _, _, included in read(root, os.path.relpath(path, root)).includes:
                 including.setdefault(str(root / included), arguments)
+    own = set() if os.environ.get("TEST_THOROUGH", "0") not in ("0", "") else included_first(root, commands)
+
+    def reader(path):
+        return read(root, path) if (root / path).is_file() else None
+
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     memory = cache / "dunlin/tidy_headers.json"
     good = set(json.loads(memory.read_text())) if memory.is_file() else set()
-    jobs = {}
+    jobs, shown = {}, 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path in headers:
+            if path in own and standard_names.has_all(reader, path.relative_to(root).as_posix()):
+                shown += 1
+                continue
             choices = beside.get(str(path.parent)) or [flags(including.get(str(path), ())) or library]
             key = fingerprint(root, choices[0], path)
             if key not in good:
@@ -122,7 +142,8 @@ def main():
         # Now and then, so that a run that is cut off was not in vain.
         if done % 20 == 0 or done == len(jobs):
             memory.write_text(json.dumps(sorted(good)))
-    print(f"{len(headers)} headers, {len(jobs)} new or changed, {failures} do not compile by themselves")
+    print(f"{len(headers)} headers, {shown} of them shown by sources, {len(jobs)} new or changed, {failures} do not compile "
+          "by themselves")
     return 1 if failures else 0
 
 

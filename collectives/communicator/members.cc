@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collectives/communicator/mismatch.h"
 #include "collectives/kernels/gpu/arguments.h"
 #include "collectives/schedule/gpu_compute.h"
 #include "runtime/fnv.h"
@@ -48,7 +49,7 @@ Duration Members::remaining(TimePoint until) const {
 
 Result<Bytes> Members::gather(std::string_view what, std::span<const std::byte> own,
                               TimePoint until) {
-  return fabric_.bootstrap().gather(use_key(what), group_, own, remaining(until));
+  return fabric_.bootstrap().gather(key(what), group_, own, remaining(until));
 }
 
 Status Members::exchange(std::string_view what, std::span<const std::byte> own,
@@ -59,14 +60,18 @@ Status Members::exchange(std::string_view what, std::span<const std::byte> own,
     return {Code::kCorrupted,
             fmt::format("'{}' has {} bytes, not {}", key(what), bytes.size(), all.size())};
   }
+  fabric_.bootstrap().release(key(what), options_.members.size());
   std::ranges::copy(bytes, all.begin());
   return Status::ok();
 }
 
 Members::~Members() {
   if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
-  for (const std::string& key : used_keys_)
-    fabric_.bootstrap().release(key, options_.members.size());
+  if (!has_offered_) return;
+  // Also what this member has not come to: a member releases all or nothing of a communicator.
+  for (const char* const what : {"offer", "mapped", "tuning"})
+    fabric_.bootstrap().release(key(what), options_.members.size());
+  fabric_.bootstrap().release(MismatchNews::topic(options_.name), options_.members.size());
 }
 
 Status Members::prepare_computes() {
@@ -118,7 +123,9 @@ Status Members::allocate() {
   DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * options_.members.size()));
   has_cells_ = true;
   DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
-  return fabric_.bootstrap().contribute(use_key("offer"), group_, offer());
+  DUNLIN_TRY(fabric_.bootstrap().contribute(key("offer"), group_, offer()));
+  has_offered_ = true;
+  return Status::ok();
 }
 
 std::uint32_t Members::options_hash() const {
@@ -179,7 +186,7 @@ Status Members::agree_on_mapping(TimePoint until) {
   }
   // One member that has not mapped all others decides, without waiting for them.
   const std::array own{static_cast<std::byte>(has_all)};
-  if (!has_all) return fabric_.bootstrap().contribute(use_key("mapped"), group_, own);
+  if (!has_all) return fabric_.bootstrap().contribute(key("mapped"), group_, own);
   DUNLIN_ASSIGN(const Bytes answers, gather("mapped", own, until));
   is_all_mapped_ = std::ranges::all_of(answers, [](std::byte each) { return each != std::byte{}; });
   return Status::ok();
@@ -199,11 +206,10 @@ Status Members::agree_on_tuning(TimePoint until) {
     }
     ByteWriter writer;
     writer.text(to_text(tuning_));
-    return fabric_.bootstrap().publish(use_key("tuning"), writer.take());
+    return fabric_.bootstrap().publish(key("tuning"), writer.take());
   }
-  DUNLIN_ASSIGN(const Bytes text,
-                fabric_.bootstrap().lookup_from(options_.members.front(), use_key("tuning"),
-                                                remaining(until)));
+  DUNLIN_ASSIGN(const Bytes text, fabric_.bootstrap().lookup_from(options_.members.front(),
+                                                                  key("tuning"), remaining(until)));
   ByteReader reader(text);
   DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
   return Status::ok();

@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -87,8 +86,6 @@ class Members {
   // Takes the tuning that the first member found in its file.
   Status agree_on_tuning(TimePoint until);
   std::string key(std::string_view what) const;
-  // The same for a value or gather that this member uses, until it releases it in the end.
-  const std::string& use_key(std::string_view what) { return *used_keys_.insert(key(what)).first; }
   static transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
                                   int writer);
 
@@ -98,7 +95,7 @@ class Members {
   std::array<std::unique_ptr<Compute>, kTurns> computes_;
   Windows windows_;
   Window* scratch_ = nullptr;
-  std::set<std::string> used_keys_;
+  bool has_offered_ = false;
   std::vector<Rank> group_;  // for Bootstrap::gather(): empty if it is the whole job
   int rank_ = -1;
   bool is_all_mapped_ = false;

@@ -6,12 +6,12 @@
 
 namespace dunlin::collective {
 
-std::string MismatchNews::key(std::string_view what) const {
-  return fmt::format("communicator/{}/mismatch/{}", communicator_, what);
+std::string MismatchNews::topic(const std::string& communicator) {
+  return fmt::format("communicator/{}/mismatch", communicator);
 }
 
 std::string MismatchNews::call_of(int member) const {
-  return key(fmt::format("call of {}", rank_of(member).value()));
+  return Bootstrap::key_of(topic(communicator_), rank_of(member));
 }
 
 void MismatchNews::publish_own(const std::string& text) {
@@ -30,14 +30,14 @@ void MismatchNews::tell(std::uint64_t part, const std::string& own_text, int oth
       .number(static_cast<std::int32_t>(other))
       .text(own_text)
       .text(other_text);
-  (void)bootstrap_.post(key("news"), writer.take());
+  (void)bootstrap_.post(topic(communicator_), writer.take());
   // If another member was first, all report what that one has found.
   look({});
   if (!news_) news_ = News{self_, other, own_text, std::move(other_text)};
 }
 
 void MismatchNews::look(const Describe& own) {
-  const auto value = bootstrap_.lookup(key("news"), Duration::zero());
+  const auto value = bootstrap_.lookup(topic(communicator_), Duration::zero());
   if (!value) return;
   ByteReader reader(*value);
   const auto part = reader.number<std::uint64_t>();

@@ -33,6 +33,9 @@ class MismatchNews {
                const std::vector<Rank>& members, int self)
       : bootstrap_(bootstrap), communicator_(communicator), members_(members), self_(self) {}
 
+  // Under which the members of a communicator publish what is here.
+  static std::string topic(const std::string& communicator);
+
   // In this part the member `other` executes something else than this one. The texts describe both
   // calls, as far as this member knows.
   void tell(std::uint64_t part, const std::string& own_text, int other, std::string other_text);
@@ -57,7 +60,6 @@ class MismatchNews {
   void look(const Describe& own);
   void publish_own(const std::string& text);
   Status error() const;
-  std::string key(std::string_view what) const;
   std::string call_of(int member) const;
   Rank rank_of(int member) const { return members_[static_cast<std::size_t>(member)]; }
 

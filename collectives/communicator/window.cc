@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 namespace dunlin::collective {
 
@@ -40,7 +41,8 @@ Status Windows::free(const void* data) {
 }
 
 Windows::~Windows() {
-  for (const auto& window : windows_) release(*window);
+  // The scratch, by which members find out that a name is taken, comes last.
+  for (const auto& window : std::views::reverse(windows_)) release(*window);
 }
 
 void Windows::release(const Window& window) {

@@ -14,8 +14,8 @@ namespace {
 // A read has this many bytes at most, so that none of them takes a lane for long.
 constexpr std::size_t kReadBytes = std::size_t{8} << 20;
 
-std::string key_of(const std::string& name, Rank member) {
-  return fmt::format("{}/snapshot/{}", name, member.value());
+std::string topic_of(const std::string& name) {
+  return name + "/snapshot";
 }
 
 // One snapshot on its way here. If fetch() gives up, the fabric keeps it until its last read is
@@ -70,7 +70,7 @@ Result<std::unique_ptr<ModelSnapshot>> ModelSnapshot::offer(transport::Fabric& f
                                                             std::uint64_t version) {
   DUNLIN_ASSIGN(auto memory, fabric.allocate(std::max<std::size_t>(model.size(), 1)));
   std::memcpy(memory->data(), model.data(), model.size());
-  DUNLIN_TRY(fabric.bootstrap().publish(key_of(name, fabric.rank()),
+  DUNLIN_TRY(fabric.bootstrap().publish(Bootstrap::key_of(topic_of(name), fabric.rank()),
                                         ByteWriter()
                                             .number(version)
                                             .number(std::uint64_t{model.size()})
@@ -83,8 +83,8 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
                                            Rank member, std::span<std::byte> model,
                                            Duration timeout) {
   const TimePoint deadline = fabric.clock().now() + timeout;
-  DUNLIN_ASSIGN(const Bytes offer,
-                fabric.bootstrap().lookup_from(member, key_of(name, member), timeout));
+  DUNLIN_ASSIGN(const Bytes offer, fabric.bootstrap().lookup_from(
+                                       member, Bootstrap::key_of(topic_of(name), member), timeout));
   ByteReader reader(offer);
   const auto version = reader.number<std::uint64_t>();
   const auto size = reader.number<std::uint64_t>();
@@ -140,7 +140,7 @@ Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::str
   }
   // The snapshot stays until all have read theirs.
   DUNLIN_TRY(fabric.bootstrap().barrier(name + "/handed-over", timeout));
-  if (offered) fabric.bootstrap().release(key_of(name, fabric.rank()), 1);
+  if (offered) fabric.bootstrap().release(Bootstrap::key_of(topic_of(name), fabric.rank()), 1);
   return version;
 }
 
@@ -153,10 +153,13 @@ Result<std::uint64_t> share_model(transport::Fabric& fabric, const std::string& 
   const std::byte own = is_new ? kNew : kOld;
   DUNLIN_ASSIGN(const Bytes told,
                 fabric.bootstrap().gather(name, members, std::span(&own, 1), timeout));
-  fabric.bootstrap().release(name, members.size());
   std::vector<bool> are_new;
   for (const std::byte each : told) are_new.push_back(each == kNew);
-  return hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout);
+  DUNLIN_ASSIGN(
+      const std::uint64_t shared,
+      hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout));
+  fabric.bootstrap().release(name, members.size());
+  return shared;
 }
 
 }  // namespace dunlin::collective

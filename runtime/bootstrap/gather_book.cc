@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/bootstrap/allowance.h"
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/job_ledger.h"
-#include "runtime/bootstrap/value_book.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -43,7 +43,7 @@ Status GatherBook::begin(Rank from, const Message& message) {
   Gather gather{message.ranks,
                 message.value.size(),
                 message.ranks.empty() ? size_ : message.ranks.size(),
-                ValueBook::bytes_of(message),
+                Allowance::bytes_of(message),
                 from,
                 {}};
   for (std::size_t at = 0; at < message.ranks.size(); ++at)

@@ -33,7 +33,7 @@ class GatherBook {
   // All records in the order of the group; null while some are missing.
   std::shared_ptr<const Bytes> records(const std::string& name) const;
   // Forgets a gather. Returns the ranks that have contributed to it, and what the coordinator has
-  // kept for each of them (ValueBook::bytes_of).
+  // kept for each of them (Allowance::bytes_of).
   struct Forgotten {
     std::vector<Rank> contributors;
     std::size_t bytes = 0;

@@ -51,8 +51,10 @@ JobLedger::JobLedger(Places places, Duration heartbeat, Send send)
               [this](Rank to, const Message& message) { send_(to, message); }),
       kernels_(static_cast<std::size_t>(places.size)),
       was_warned_(static_cast<std::size_t>(places.size)),
-      values_(places.size),
+      allowance_(places.size),
+      values_(allowance_),
       gathers_(places.size),
+      releases_(places.size),
       departures_(places.size),
       book_(places.founders, [this](Rank to, const Message& message) { send_(to, message); }),
       fences_(
@@ -95,8 +97,7 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
       publish(from, message);
       return Status::ok();
     case MessageType::kRelease:
-      release(from, message);
-      return Status::ok();
+      return release(from, message);
     case MessageType::kMail:
       return forward_mail(from, message);
     case MessageType::kGather:
@@ -185,10 +186,10 @@ void JobLedger::warn(Rank from, const Status& why) {
 
 Status JobLedger::contribute(Rank from, const Message& message) {
   if (gathers_.has(from, message.text)) return gathers_.add(from, message);
-  const std::size_t bytes = ValueBook::bytes_of(message);
-  DUNLIN_TRY(values_.charge(from, bytes));
+  const std::size_t bytes = Allowance::bytes_of(message);
+  DUNLIN_TRY(allowance_.charge(from, bytes));
   Status added = gathers_.add(from, message);
-  if (!added) values_.refund(from, bytes);
+  if (!added) allowance_.refund(from, bytes);
   return added;
 }
 
@@ -206,16 +207,23 @@ void JobLedger::gather(Rank from, const Message& message, TimePoint now) {
   }
 }
 
-void JobLedger::release(Rank from, const Message& message) {
+Status JobLedger::release(Rank from, const Message& message) {
   const std::string& topic = message.text;
-  const std::size_t bytes = ValueBook::bytes_of(message);
-  if (const Status charged = values_.charge(from, bytes); !charged) return warn(from, charged);
-  const std::vector<Rank> users = releases_.note(from, topic, message.number);
-  if (users.empty()) return;
-  for (const Rank user : users) values_.refund(user, bytes);
+  if (topic.empty() || !message.value.empty() || !message.ranks.empty())
+    return {Code::kCorrupted, fmt::format("rank {} sent a malformed release", from.value())};
+  const Status noted = releases_.note(from, topic, message.number);
+  if (noted.is_busy()) return Status::ok();
+  if (!noted) {
+    warn(from, noted);
+    return Status::ok();
+  }
   values_.forget(topic);
   const GatherBook::Forgotten gathered = gathers_.forget(topic);
-  for (const Rank contributor : gathered.contributors) values_.refund(contributor, gathered.bytes);
+  for (const Rank contributor : gathered.contributors)
+    allowance_.refund(contributor, gathered.bytes);
+  for (const Rank rank : requests_.waiting(MessageType::kGather, topic))
+    fail(rank, Code::kInvalidArgument, "its users have released it");
+  return Status::ok();
 }
 
 // The notices go out before the reply, after which the process may end. So the monitors that watch

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/bootstrap/allowance.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/departures.h"
 #include "runtime/bootstrap/fence_book.h"
@@ -81,7 +82,7 @@ class JobLedger {
   // A message that nobody waits for an answer to was refused: logs the first one of each rank.
   void warn(Rank from, const Status& why);
   void gather(Rank from, const Message& message, TimePoint now);
-  void release(Rank from, const Message& message);
+  Status release(Rank from, const Message& message);
   void leave(Rank from, const Message& message, TimePoint now);
   void tell_due_departures(TimePoint now);
   Status forward_mail(Rank from, const Message& mail);
@@ -119,6 +120,7 @@ class JobLedger {
   std::map<std::string, std::set<std::string>, std::less<>> spaces_;
   std::vector<bool> was_warned_;  // ranks: of a value that was not kept
   RequestBook requests_;
+  Allowance allowance_;  // for values and the records of gathers
   ValueBook values_;
   GatherBook gathers_;
   ReleaseBook releases_;

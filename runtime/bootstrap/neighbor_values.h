@@ -2,7 +2,8 @@
 // this rank.
 //
 // Each rank publishes one value. The bootstrap forgets a rank's value when that rank and all of its
-// neighbors have destroyed their NeighborValues; it keeps that of a rank without neighbors. Owner
+// neighbors have destroyed their NeighborValues; it keeps that of a rank without neighbors until
+// the job ends. Owner
 // thread only. Destroy it before the bootstrap.
 #pragma once
 
@@ -20,7 +21,7 @@ namespace dunlin::bootstrap {
 
 class NeighborValues {
  public:
-  // `topic`: the same on all ranks of the graph, and of no other one. `in`, `out`: the ranks with
+  // `topic`: the same on all ranks of the graph; no other graph has it. `in`, `out`: the ranks with
   // edges to and from this one.
   NeighborValues(Bootstrap& bootstrap, std::string topic, std::span<const Rank> in,
                  std::span<const Rank> out);
@@ -28,7 +29,7 @@ class NeighborValues {
   NeighborValues(const NeighborValues&) = delete;
   NeighborValues& operator=(const NeighborValues&) = delete;
 
-  // Once.
+  // To be called once.
   Status publish(std::span<const std::byte> value);
   // Waits until a neighbor has published its value; see Bootstrap::lookup_from.
   Result<Bytes> lookup(Rank neighbor, Duration timeout);

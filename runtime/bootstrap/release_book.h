@@ -1,31 +1,36 @@
-// ReleaseBook: which topics ranks have released (Bootstrap::release) that not all of their users
-// have. It belongs to a JobLedger.
+// ReleaseBook: the topics that some of their users have released (Bootstrap::release), but not all.
+// It belongs to a JobLedger.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
+#include "runtime/bootstrap/allowance.h"
 #include "runtime/rank.h"
+#include "runtime/status.h"
 
 namespace dunlin::bootstrap {
 
 class ReleaseBook {
  public:
-  // Notes that a rank has released a topic. `users`: how many ranks use it; 0 if this rank does not
-  // know. Returns those that have released it, once these are all users, and forgets them;
-  // otherwise an empty vector.
-  std::vector<Rank> note(Rank from, const std::string& topic, std::uint64_t users);
+  explicit ReleaseBook(int size) : allowance_(size) {}
+
+  // Notes that a rank has released a topic; a second time has no effect. `users`: how many ranks
+  // use it; 0 if this rank does not know. Returns kBusy until all users have released it; then it
+  // is no longer in this book. kResourceExhausted if too many releases of this rank wait for those
+  // of others; then the topic stays until the job ends.
+  Status note(Rank from, const std::string& topic, std::uint64_t users);
 
  private:
   struct Release {
-    std::vector<Rank> ranks;
+    std::set<Rank> ranks;
     std::uint64_t users = 0;  // 0: not known yet
   };
 
-  std::map<std::string, Release, std::less<>> releases_;
+  Allowance allowance_;  // apart from that for values: a rank that has no room left can make some
+  std::map<std::string, Release> releases_;
 };
 
 }  // namespace dunlin::bootstrap

@@ -6,23 +6,16 @@
 #include <string_view>
 
 #include "runtime/bootstrap/bootstrap.h"
-#include "runtime/bootstrap/constants.h"
-#include "runtime/units.h"
 
 namespace dunlin::bootstrap {
-
-std::size_t ValueBook::bytes_of(const Message& message) {
-  return message.text.size() + message.value.size() + message.ranks.size() * sizeof(Rank) +
-         kKeptEntryBytes;
-}
 
 Status ValueBook::keep(Rank from, const Message& message) {
   if (values_.contains(message.text)) {
     return {Code::kAlreadyExists,
             fmt::format("the key '{}' has been published before", message.text)};
   }
-  const std::size_t bytes = bytes_of(message);
-  DUNLIN_TRY(charge(from, bytes));
+  const std::size_t bytes = Allowance::bytes_of(message);
+  DUNLIN_TRY(allowance_.charge(from, bytes));
   values_.emplace(message.text, Value{message.value, from, bytes});
   return Status::ok();
 }
@@ -33,7 +26,7 @@ const Bytes* ValueBook::find(const std::string& key) const {
 }
 
 ValueBook::Values::iterator ValueBook::erase(Values::iterator value) {
-  refund(value->second.publisher, value->second.kept_bytes);
+  allowance_.refund(value->second.publisher, value->second.kept_bytes);
   return values_.erase(value);
 }
 
@@ -47,29 +40,6 @@ void ValueBook::forget(const std::string& topic) {
     const Rank rank = each->second.publisher;
     each = each->first == Bootstrap::key_of(topic, rank) ? erase(each) : std::next(each);
   }
-}
-
-Status ValueBook::charge(Rank rank, std::size_t more) {
-  Kept& kept = kept_[rank.index()];
-  const std::size_t most_keys = kMaxKeptKeys + kMaxKeptKeysPerPeer * kept_.size();
-  const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * kept_.size();
-  const std::size_t bytes = kept.bytes + more;
-  if (kept.keys == most_keys || bytes > most_bytes) {
-    return {Code::kResourceExhausted,
-            fmt::format("rank {} has published {} keys with {}; the coordinator keeps no more than "
-                        "{} keys and {} of one rank of this job",
-                        rank.value(), kept.keys, format_bytes(static_cast<double>(kept.bytes)),
-                        most_keys, format_bytes(static_cast<double>(most_bytes)))};
-  }
-  ++kept.keys;
-  kept.bytes = bytes;
-  return Status::ok();
-}
-
-void ValueBook::refund(Rank rank, std::size_t bytes) {
-  Kept& kept = kept_[rank.index()];
-  --kept.keys;
-  kept.bytes -= bytes;
 }
 
 }  // namespace dunlin::bootstrap

@@ -235,7 +235,8 @@ std::vector<std::unique_ptr<Member>> make_members(HostileWorld& world, const Pla
     members.push_back(
         std::make_unique<Member>(Communicator::prepare(world.fabric(rank), options).value(), plan));
   }
-  // Members that have mapped all others wait until these have as well. One thread has to ask twice.
+  // A member that has mapped all others waits for their answers. All members share this thread, so
+  // the first connect() only asks, and the second one finds the answers.
   std::vector<bool> is_connected;
   for (const auto& member : members)
     is_connected.push_back(member->communicator().connect(Duration::zero()).is_ok());

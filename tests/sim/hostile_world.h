@@ -33,6 +33,7 @@ class HostileWorld {
     }
   }
 
+  // Independent of the queue depth, which seed % 8 decides.
   static bool maps_memory(std::uint64_t seed) { return seed / 8 % 4 == 1; }
 
   transport::Fabric& fabric(int rank) { return *fabrics_[static_cast<std::size_t>(rank)]; }

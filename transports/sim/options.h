@@ -65,7 +65,7 @@ struct Options {
   Jitter jitter;
   std::size_t queue_depth = kQueueDepth;
   // Whether ranks have one another's memory mapped, as over shared memory: stores take effect at
-  // once, and notifications travel. Not with memory of the network's phantom space.
+  // once, and notifications travel. Phantom memory cannot be mapped.
   bool maps_memory = false;
   // The time from the death of a rank until the others know of it.
   Duration loss_notice{};

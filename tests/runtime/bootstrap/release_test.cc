@@ -1,6 +1,5 @@
 // What ranks release: the ledger forgets it when all of its users have.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +13,6 @@ namespace dunlin::bootstrap {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 
 constexpr int kMoreThanARankMayKeep = 70'000;
 static_assert(kMoreThanARankMayKeep > kMaxKeptKeys + kMaxKeptKeysPerPeer * 4);
@@ -111,13 +109,52 @@ TEST_F(Releasing, WhatIsForgottenDoesNotCountAsKept) {
   }
 }
 
-TEST_F(Releasing, WhatIsReleasedByARankAloneCountsAsKept) {
+TEST_F(Releasing, ARankThatHasNoRoomLeftCanMakeSome) {
   start();
+  for (int i = 0; publish(1, fmt::format("t/{}", i)) == Code::kOk; ++i)
+    ASSERT_LT(i, kMoreThanARankMayKeep);
+  release(1, "t/7", 1);
+  EXPECT_EQ(publish(1, "key"), Code::kOk);
+  EXPECT_EQ(publish(1, "another key"), Code::kResourceExhausted);
+}
+
+TEST_F(Releasing, SoManyReleasesOfARankWaitForOthersAndNoMore) {
+  start();
+  EXPECT_EQ(publish(1, "key"), Code::kOk);
   for (int i = 0; i < kMoreThanARankMayKeep; ++i) release(1, fmt::format("t/{}", i), 2);
-  EXPECT_EQ(publish(1, "key"), Code::kResourceExhausted);
-  EXPECT_EQ(publish(2, "key"), Code::kOk);
+  release(1, "key", 1);
+  EXPECT_TRUE(is_published("key"));
   release(2, "t/0", 2);
-  EXPECT_EQ(publish(1, "another key"), Code::kOk);
+  release(1, "key", 1);
+  EXPECT_FALSE(is_published("key"));
+}
+
+TEST_F(Releasing, ASecondReleaseOfARankHasNoEffect) {
+  start();
+  EXPECT_EQ(publish(1, "t"), Code::kOk);
+  release(1, "t", 2);
+  release(1, "t", 2);
+  EXPECT_TRUE(is_published("t"));
+  release(0, "t", 0);
+  EXPECT_FALSE(is_published("t"));
+}
+
+TEST_F(Releasing, AGatherThatAllHaveReleasedFailsForOneThatStillWaits) {
+  start();
+  ask(1, MessageType::kGather, "g", 10s);
+  sent_.clear();
+  for (int rank = 0; rank < kSize; ++rank) release(rank, "g", kSize);
+  ASSERT_EQ(replies(1).size(), 1U);
+  EXPECT_EQ(replies(1).front().code, Code::kInvalidArgument);
+}
+
+TEST_F(Releasing, AMalformedReleaseIsRefused) {
+  start();
+  for (const Message& message :
+       {Message{.type = MessageType::kRelease},
+        Message{.type = MessageType::kRelease, .text = "t", .value = Bytes(1)},
+        Message{.type = MessageType::kRelease, .text = "t", .ranks = {Rank(1)}}})
+    EXPECT_EQ(ledger_.receive(Rank(1), message, now_).code(), Code::kCorrupted);
 }
 
 // Rank i has edges to i + 1 and i + 2.

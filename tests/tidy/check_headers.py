@@ -3,8 +3,8 @@
 
     check_headers.py ROOT BUILD
 
-A header is compiled alone, unless a source of this build includes it first, and it includes all headers of the standard
-library of which it uses names (standard_names.py). With TEST_THOROUGH=1 in the environment, all are compiled alone.
+A header is compiled alone, except when a source of this build includes it first and standard_names.py finds that it
+includes the header of each standard name that it uses. With TEST_THOROUGH=1 in the environment, all are compiled alone.
 
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
 of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named.
@@ -49,19 +49,14 @@ def flags(arguments):
 
 @functools.lru_cache(maxsize=None)
 def read(root, path):
-    return source.Source(root, path)
+    """The Source; None if it is not in the tree."""
+    return source.Source(root, path) if (root / path).is_file() else None
 
 
 def fingerprint(root, arguments, header):
     """Of the flags, the header, and all headers of ours that it includes."""
-    found, todo = set(), [header.relative_to(root).as_posix()]
-    while todo:
-        path = todo.pop()
-        if path not in found and (root / path).is_file():
-            found.add(path)
-            todo += [standard_names.PUBLIC + included if included.startswith("dunlin/") else included
-                     for _, _, included in read(root, path).includes]
-    code = [read(root, path).code for path in sorted(found)]
+    tree = standard_names.tree_of(functools.partial(read, root), header.relative_to(root).as_posix())
+    code = [text.code for _, text in sorted(tree.items())]
     return hashlib.sha256("\0".join(arguments + code).encode()).hexdigest()
 
 
@@ -114,17 +109,13 @@ def main():
             for _, _, included in read(root, os.path.relpath(path, root)).includes:
                 including.setdefault(str(root / included), arguments)
     own = set() if os.environ.get("TEST_THOROUGH", "0") not in ("0", "") else included_first(root, commands)
-
-    def reader(path):
-        return read(root, path) if (root / path).is_file() else None
-
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     memory = cache / "dunlin/tidy_headers.json"
     good = set(json.loads(memory.read_text())) if memory.is_file() else set()
     jobs, shown = {}, 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path in headers:
-            if path in own and standard_names.has_all(reader, path.relative_to(root).as_posix()):
+            if path in own and standard_names.has_all(functools.partial(read, root), path.relative_to(root).as_posix()):
                 shown += 1
                 continue
             choices = beside.get(str(path.parent)) or [flags(including.get(str(path), ())) or library]

@@ -9,6 +9,9 @@ import sys
 import tempfile
 import unittest
 
+import source
+import standard_names
+
 CHECK = pathlib.Path(__file__).with_name("check_headers.py")
 FILES = {
     "runtime/status.cc": "",
@@ -35,9 +38,10 @@ class HeadersTest(unittest.TestCase):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
 
-    def check(self, expect):
+    def check(self, expect, is_thorough="0"):
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.root / "cache"), "TEST_THOROUGH": is_thorough}
         done = subprocess.run([sys.executable, CHECK, self.root, self.root / "build"], text=True,
-                              capture_output=True, env={**os.environ, "XDG_CACHE_HOME": str(self.root / "cache")})
+                              capture_output=True, env=environment)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout
 
@@ -65,12 +69,26 @@ class HeadersTest(unittest.TestCase):
         self.write({"runtime/status.h": '#pragma once\n#include <cstddef>\n#include "runtime/good.h"\n'
                                         "std::string again(std::size_t);\n"})
         self.assertIn(" 1 of them shown by sources, 0 new", self.check(expect=0))
+        self.assertIn(" 0 of them shown by sources, 1 new", self.check(expect=0, is_thorough="1"))
         # A name that the table does not have.
         self.write({"runtime/status.h": "#pragma once\nstd::regex bad();\n"})
         self.assertIn("runtime/status.h:1: does not compile by itself", self.check(expect=1))
         # A name without std.
         self.write({"runtime/status.h": "#pragma once\ninline int bad() { return EINVAL; }\n"})
         self.assertIn("runtime/status.h:1: does not compile by itself", self.check(expect=1))
+
+    def test_names_that_need_a_header(self):
+        def has_all(text):
+            self.write({"runtime/names.h": text})
+            sources = {"runtime/names.h": source.Source(self.root, "runtime/names.h")}
+            return standard_names.has_all(sources.get, "runtime/names.h")
+
+        for text in ("pid_t a();", "int a = ::strlen(b);", "bool operator<=>(A, A);", "class A : ::testing::Test {};",
+                     "nlohmann::json a;", "CLI::App a;", "std::regex a;", "std::vector<int> a;"):
+            self.assertFalse(has_all(text), text)
+        for text in ("int a = b.size_t;", "#include <vector>\nstd::vector<int> a;", "#include <compare>\nbool operator<=>(A, A);",
+                     "int a; // std::string, as pid_t"):
+            self.assertTrue(has_all(text), text)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Which headers of the standard library and of fmt a header needs, and whether it includes them.
+"""Which headers of the standard library and of other libraries a header needs, and whether it includes them.
 
-A source that includes its own header first shows that this header includes all that it needs, but for what the
-precompiled header has (runtime/pch/library.h, tests/pch/tests.h). For most headers, the table below shows the rest.
-Others have to be compiled by themselves.
+A source that includes its own header first shows that this header includes all that it needs, but for what precompiled
+headers have (runtime/pch/library.h, tools/pch/programs.h, tests/pch/tests.h). For most headers, the table below shows
+the rest. Others have to be compiled alone.
 """
 
 import re
 
 # Where <dunlin/...> is.
-PUBLIC = "bindings/cpp/"
+_PUBLIC = "bindings/cpp/"
+# Its precompiled header has a header of ours.
+_NEVER = "bindings/c10d/"
 
 _HEADERS = {
     "algorithm": "clamp copy copy_if equal fill find max min sort",
@@ -17,6 +19,7 @@ _HEADERS = {
     "bit": "bit_cast endian",
     "chrono": "chrono",
     "cmath": "isnan",
+    "compare": "<=>",
     "condition_variable": "condition_variable",
     "cstddef": "byte nullptr_t ptrdiff_t size_t",
     "cstdint": "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t "
@@ -47,33 +50,32 @@ _HEADERS = {
     "vector": "vector",
 }
 _PROVIDERS = {name: header for header, names in _HEADERS.items() for name in names.split()}
-# Names of the standard library, those that C has without a prefix, and those of GoogleTest, which is in no table.
-_NAMES = re.compile(
-    r"\bstd::(\w+)"
-    r"|(?<![\w.:>])(u?int(?:8|16|32|64|ptr|max)_t|size_t|ptrdiff_t|SIZE_MAX|U?INT(?:8|16|32|64|PTR|MAX)_(?:MAX|MIN|C)|"
-    r"mem(?:cpy|set|cmp|move|chr)|str(?:n?cmp|n?cpy|chr|rchr|len|str|error|tod|tof|toull?|toll?)|errno|E[A-Z0-9]{3,}|NAN|INFINITY|offsetof|NULL|assert|"
-    r"abort|exit|getenv|printf|fprintf|snprintf|FILE|fmt|testing|TEST\w*|EXPECT_\w+|ASSERT_\w+)\b")
+# Names of C and POSIX, and of libraries. A name without an entry in _PROVIDERS makes its header be compiled alone.
+_OTHERS = (
+    r"[a-z]\w*_t", r"(?:SIZE|U?INT\w*|U?LONG|CHAR|FLT|DBL)_(?:MAX|MIN|C|EPSILON|DIG)", "mem(?:cpy|set|cmp|move|chr)",
+    "str(?:n?cmp|n?cpy|chr|rchr|len|str|error|tod|tof|toull?|toll?)", "errno", "E[A-Z0-9]{3,}", "NAN", "INFINITY",
+    "offsetof", "NULL", "assert", "abort", "exit", "getenv", "malloc", "free", "printf", "fprintf", "snprintf", "FILE",
+    "stderr", "stdout", "timespec", r"CLOCK_\w+", r"sched_\w+", r"pthread_\w+", "signal", "sigaction", "SIG[A-Z]+",
+    "fmt", "nlohmann", "CLI", "testing", r"TEST\w*", r"EXPECT_\w+", r"ASSERT_\w+", r"MATCHER\w*", r"MOCK_\w+",
+    r"INSTANTIATE_\w+", r"GTEST_\w+", "SCOPED_TRACE", "FAIL", "ADD_FAILURE", "SUCCEED")
+_NAMES = re.compile(r"\bstd::(\w+)|(<=>)|(?<![\w.>])(?<!\w::)(" + "|".join(_OTHERS) + r")\b")
 
 
-def standard_includes(read, path):
-    """All that a header includes from outside the tree, by itself or by headers of the tree. read(path): a Source, or None."""
-    found, seen, todo = set(), set(), [path]
+def tree_of(read, path):
+    """{path: Source} of a header and all headers of the tree that it includes. read(path): None if it is not in the tree."""
+    found, todo = {}, [path]
     while todo:
         header = todo.pop()
-        if header in seen or (text := read(header)) is None:
-            continue
-        seen.add(header)
-        for _, kind, included in text.includes:
-            inside = PUBLIC + included if included.startswith("dunlin/") else included
-            if kind == "quote" or inside != included:
-                todo.append(inside)
-            else:
-                found.add(included)
+        if header not in found and (text := read(header)) is not None:
+            found[header] = text
+            todo += [_PUBLIC + included if included.startswith("dunlin/") else included for _, _, included in text.includes]
     return found
 
 
 def has_all(read, path):
-    """Whether the header includes what the table says of all names that it uses. False if a name is not in the table."""
-    included = standard_includes(read, path)
-    names = {first or second for first, second in _NAMES.findall("\n".join(read(path).code_lines))}
+    """Whether the header includes, by itself or by others, what the table says of each name that it uses."""
+    if path.startswith(_NEVER):
+        return False
+    included = {name for text in tree_of(read, path).values() for _, _, name in text.includes}
+    names = {"".join(found) for found in _NAMES.findall("\n".join(read(path).code_lines))}
     return all(_PROVIDERS.get(name) in included for name in names)

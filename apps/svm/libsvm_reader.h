@@ -17,7 +17,7 @@
 namespace dunlin::svm {
 
 struct LibsvmOptions {
-  Shard shard;
+  Shard shard{};
   // The number of features; 0: as many as the file's largest index. A row's values beyond it are an
   // error, or dropped and counted where `drop_beyond` is set. For a test file: a feature that no
   // training row has carries no weight, so dropping it changes no prediction.
@@ -25,7 +25,7 @@ struct LibsvmOptions {
   bool drop_beyond = false;
   // Labels above it become +1, others -1. Without it, the labels of the file must be -1/+1, 0/1 or
   // 1/2; in a file with one class only, label 1 counts as +1.
-  std::optional<float> label_threshold;
+  std::optional<float> label_threshold{};
   bool has_digest = false;  // read_libsvm() sets Dataset::whole
   unsigned threads = 0;     // 0: one per core
   // How much a thread parses at a time. It is large enough that handing out work costs nothing, and

@@ -38,9 +38,10 @@ struct GroupMessage {
   std::uint64_t iteration = 0;  // kAsk
   // kResume: the worker is still in that group; kJoin: then_compute; kBroken: ask_again.
   bool flag = false;
-  std::vector<Rank> ranks;  // the group's members; kJoin, and kResume if the worker is in the group
-  Code code = Code::kOk;    // kRefused
-  std::string text;         // kRefused
+  std::vector<Rank>
+      ranks{};            // the group's members; kJoin, and kResume if the worker is in the group
+  Code code = Code::kOk;  // kRefused
+  std::string text{};     // kRefused
 
   bool operator==(const GroupMessage&) const = default;
 };

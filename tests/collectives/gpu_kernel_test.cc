@@ -326,8 +326,9 @@ TEST_F(GpuKernelTest, AStepOfSgdHasTheBitsOfTheCpu) {
           await();
         }
         EXPECT_EQ(read(place(0, 0), count * sizeof(float)), bytes_of(parameters)) << count;
-        if (momentum != 0)
+        if (momentum != 0) {
           EXPECT_EQ(read(place(2, 0), count * sizeof(float)), bytes_of(sgd.velocity())) << count;
+        }
       }
     }
   }

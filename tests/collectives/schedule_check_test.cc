@@ -141,7 +141,9 @@ TEST(ScheduleCheckGroups, RanksThatShareAGpu) {
               return step.kind == StepKind::kReduce && step.count > 0;
             });
           }
-          if (count == 5000) EXPECT_EQ(workers, 1);
+          if (count == 5000) {
+            EXPECT_EQ(workers, 1);
+          }
         }
       }
     }

@@ -205,7 +205,9 @@ TEST_P(GpuCollective, MemoryOfRootedCalls) {
     Status status =
         gpu.communicator().reduce(input, is_root ? gpu.output() : nullptr, kCount, kSum, kRoot);
     ASSERT_TRUE(status.is_ok()) << status.to_string();
-    if (is_root) EXPECT_EQ(first_of(gpu.output()), 7);
+    if (is_root) {
+      EXPECT_EQ(first_of(gpu.output()), 7);
+    }
     status =
         gpu.communicator().run({Collective::kBroadcast, input, gpu.output(), kCount, kSum, kRoot});
     ASSERT_TRUE(status.is_ok()) << status.to_string();

@@ -50,7 +50,7 @@ class OutputFile : public ::testing::TestWithParam<bool> {
   const std::string path_ = folder_.file("out");
 };
 INSTANTIATE_TEST_SUITE_P(Content, OutputFile, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Nameless" : "Named"; });
+                         [](const auto& kind) { return kind.param ? "Nameless" : "Named"; });
 
 TEST_P(OutputFile, IsCreatedWithThePermissionsOfANewFile) {
   ASSERT_TRUE(replace(path_, "new", true).is_ok());

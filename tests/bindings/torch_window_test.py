@@ -109,13 +109,13 @@ class Windows(unittest.TestCase):
         tensor = filled(bf.rank())
         bf.win_create(tensor, "x")
         bf.barrier()
-        self.assertTrue(bf.win_get("x"))
+        self.assertTrue(bf.neighbor_win_get("x"))
         self.assertEqual(bf.get_win_version("x"), dict.fromkeys(self.sources, 1))
         self.assert_all(bf.win_update("x", clone=True), self.average())
         if bf.size() > 1:
             before = (bf.rank() - 1) % bf.size()
             bf.barrier()
-            bf.win_get("x", src_weights={before: 1.23}, require_mutex=True)
+            bf.win_wait(bf.neighbor_win_get_nonblocking("x", src_weights={before: 1.23}, require_mutex=True))
             bf.barrier()
             self.assert_all(bf.win_update("x", 0.5, {before: 0.5}), (bf.rank() + 1.23 * before) / 2)
 
@@ -134,7 +134,7 @@ class Windows(unittest.TestCase):
             shares = torch.rand(len(self.destinations) + 1, generator=random, dtype=torch.float64)
             shares = (shares / shares.sum()).tolist()
             weights = dict(zip(self.destinations, shares))
-            bf.win_put(tensor, "x", shares[-1], weights, require_mutex=True)
+            bf.neighbor_win_put(tensor, "x", shares[-1], weights, require_mutex=True)
             bf.win_update("x", require_mutex=True)
             bf.win_accumulate(tensor, "x", shares[-1], weights, require_mutex=True)
             bf.win_update_then_collect("x")
@@ -152,7 +152,7 @@ class Windows(unittest.TestCase):
             bf.win_create(filled(bf.rank()), name)
             left, right = (sender - 1) % bf.size(), (sender + 1) % bf.size()
             if bf.rank() == sender:
-                bf.win_accumulate(filled(bf.rank()), name, 0.5, {left: 0.5, right: 0.5})
+                bf.win_wait(bf.neighbor_win_accumulate_nonblocking(filled(bf.rank()), name, 0.5, {left: 0.5, right: 0.5}))
             bf.barrier()
             bf.win_update_then_collect(name)
             self.assertEqual(bf.win_associated_p(name), {sender: 0.5, left: 1.5, right: 1.5}.get(bf.rank(), 1.0))

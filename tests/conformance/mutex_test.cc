@@ -310,6 +310,23 @@ TEST_P(MutexTest, WhoseHolderDiedWithItsCoordinatorIsLost) {
       });
 }
 
+// A rank that is cut off may have been declared dead, and another one may hold the mutex.
+TEST_P(MutexTest, ARankThatIsCutOffHoldsNothing) {
+  run_ranks({.kind = GetParam().peers, .size = 2, .killed = {}, .configure = {}},
+            [&](Fabric& fabric) {
+              const auto mutex = make_mutex(fabric, GetParam().is_managed, Rank(1));
+              if (fabric.rank() == Rank(0)) {
+                ASSERT_TRUE(mutex->lock(kTimeout));
+                EXPECT_TRUE(mutex->is_held());
+                fabric.bootstrap().fences().cut_off(Status(Code::kClosed, "by the test"));
+                EXPECT_FALSE(mutex->is_held());
+                EXPECT_EQ(mutex->start_unlock().code(), Code::kClosed);
+                EXPECT_EQ(mutex->start().code(), Code::kClosed);
+              }
+              EXPECT_TRUE(fabric.bootstrap().barrier("seen", 2 * kTimeout).is_ok());
+            });
+}
+
 // What a member has published comes from the network.
 TEST(MutexOffer, WithAnUnknownScopeOfAtomicsIsRefused) {
   run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},

@@ -103,8 +103,6 @@ TEST_P(WindowTest, ARankThatCallsNothingHoldsNoOtherUp) {
   });
 }
 
-// Push-sum on a directed graph by ranks that sleep at random: the sums stay the same, and every
-// rank gets the average.
 // Rank 1 waits in a barrier, and calls nothing of its window.
 TEST_P(WindowTest, DepositsAreTakenOverInEveryWait) {
   run(2, [](Fabric& fabric) {
@@ -126,6 +124,8 @@ TEST_P(WindowTest, DepositsAreTakenOverInEveryWait) {
   });
 }
 
+// Push-sum on a directed graph by ranks that sleep at random: the sums stay the same, and every
+// rank gets the average.
 TEST_P(WindowTest, PushSumFindsTheAverage) {
   run(4, [](Fabric& fabric) {
     constexpr std::size_t kCount = 500;

@@ -270,6 +270,14 @@ TEST(DunlinRun, RefusesWrongCommandLines) {
   EXPECT_EQ(
       run_command({program("dunlin-run"), "-n", "2", "--coordinator", "nowhere", "true"}).exit_code,
       2);
+  for (const char* const option : {"--timeout", "--grace"}) {
+    for (const char* const value : {"1e300", "1e300s", "nan", "nans", "-1", "-1s", "inf", "soon"}) {
+      const CommandResult result =
+          run_command({program("dunlin-run"), "-n", "1", option, value, "true"});
+      EXPECT_EQ(result.exit_code, 2) << option << " " << value;
+      EXPECT_THAT(result.err, HasSubstr(option));
+    }
+  }
   const CommandResult unknown = run_command({program("dunlin-run"), "-n", "2", "--color", "true"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("--color"));

@@ -265,6 +265,25 @@ TEST_F(VerbsDeviceTest, PagingIsUsedIfItDoesWhatRegionsNeed) {
   }
 }
 
+// Ranks that have shared memory need no device that takes their memory.
+TEST_F(VerbsDeviceTest, ALowLimitOfLockedMemoryEndsNoJobOfOneHost) {
+  constexpr std::size_t kMuch = std::size_t{1} << 20;
+  configure_ = [](Config& config) { config.transports = {"shm", "verbs"}; };
+  make({.most_locked = kMuch / 2});
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", kMuch, 1);
+    const Rank peer(1 - fabric.rank().value());
+    EXPECT_EQ(fabric.transport_of(peer), "shm");
+    const Status status = complete(fabric, [&](auto* done) {
+      return memory.data(peer.value())
+          .put(memory.local().slice(0, kMuch / 2).value(),
+               memory.at(peer.value()).slice(kMuch / 2, kMuch / 2).value(), done);
+    });
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    sync(fabric, "done");
+  });
+}
+
 // A switch may hold a port back for hundreds of milliseconds (priority flow control).
 TEST_F(VerbsDeviceTest, ConnectionsSurviveAPauseByDefault) {
   const transport::verbs::Delivery delivery(Config::from_environment().value());

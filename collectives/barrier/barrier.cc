@@ -31,10 +31,10 @@ Status Barrier::allocate() {
     round.to = to.emplace_back(members_[(self + distance) % count]);
     round.from = from.emplace_back(members_[(self + count - distance) % count]);
   }
+  if (rounds_.empty()) return Status::ok();
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(rounds_.size()));
   has_cells_ = true;
   round_ = rounds_.size();
-  if (rounds_.empty()) return Status::ok();
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(count)).number(static_cast<std::uint32_t>(cells_));
   return offers_.emplace(fabric_.bootstrap(), "barrier/" + name_, from, to).publish(writer.take());

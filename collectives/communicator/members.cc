@@ -54,21 +54,22 @@ Result<Bytes> Members::gather(std::string_view what, std::span<const std::byte> 
 
 Status Members::exchange(std::string_view what, std::span<const std::byte> own,
                          std::span<std::byte> all) {
-  DUNLIN_ASSIGN(const Bytes bytes,
-                gather(what, own, fabric_.clock().now() + fabric_.config().deadline));
+  auto gathered = gather(what, own, fabric_.clock().now() + fabric_.config().deadline);
+  fabric_.bootstrap().release(key(what), options_.members.size());
+  DUNLIN_ASSIGN(const Bytes bytes, std::move(gathered));
   if (bytes.size() != all.size()) {
     return {Code::kCorrupted,
             fmt::format("'{}' has {} bytes, not {}", key(what), bytes.size(), all.size())};
   }
-  fabric_.bootstrap().release(key(what), options_.members.size());
   std::ranges::copy(bytes, all.begin());
   return Status::ok();
 }
 
 Members::~Members() {
   if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
-  if (!has_offered_) return;
-  // Also what this member has not come to: a member releases all or nothing of a communicator.
+  if (scratch_ == nullptr) return;
+  // Each member releases every topic, also one that it never used: a topic is forgotten when all
+  // members have released it.
   for (const char* const what : {"offer", "mapped", "tuning"})
     fabric_.bootstrap().release(key(what), options_.members.size());
   fabric_.bootstrap().release(MismatchNews::topic(options_.name), options_.members.size());
@@ -123,9 +124,7 @@ Status Members::allocate() {
   DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * options_.members.size()));
   has_cells_ = true;
   DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
-  DUNLIN_TRY(fabric_.bootstrap().contribute(key("offer"), group_, offer()));
-  has_offered_ = true;
-  return Status::ok();
+  return fabric_.bootstrap().contribute(key("offer"), group_, offer());
 }
 
 std::uint32_t Members::options_hash() const {

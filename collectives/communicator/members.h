@@ -95,7 +95,6 @@ class Members {
   std::array<std::unique_ptr<Compute>, kTurns> computes_;
   Windows windows_;
   Window* scratch_ = nullptr;
-  bool has_offered_ = false;
   std::vector<Rank> group_;  // for Bootstrap::gather(): empty if it is the whole job
   int rank_ = -1;
   bool is_all_mapped_ = false;

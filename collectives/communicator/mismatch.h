@@ -33,7 +33,7 @@ class MismatchNews {
                const std::vector<Rank>& members, int self)
       : bootstrap_(bootstrap), communicator_(communicator), members_(members), self_(self) {}
 
-  // Under which the members of a communicator publish what is here.
+  // The topic (Bootstrap::release) of a communicator's news, and of its members' descriptions.
   static std::string topic(const std::string& communicator);
 
   // In this part the member `other` executes something else than this one. The texts describe both

@@ -18,9 +18,9 @@ Status Allowance::charge(Rank rank, std::size_t bytes) {
   const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * kept_.size();
   if (kept.entries == most_entries || kept.bytes + bytes > most_bytes) {
     return {Code::kResourceExhausted,
-            fmt::format("rank {} has published {} keys with {}; the coordinator keeps no more than "
-                        "{} keys and {} of one rank of this job",
-                        rank.value(), kept.entries, format_bytes(static_cast<double>(kept.bytes)),
+            fmt::format("the coordinator keeps {} entries with {} for rank {}, and no more than {} "
+                        "entries and {} for one rank of this job",
+                        kept.entries, format_bytes(static_cast<double>(kept.bytes)), rank.value(),
                         most_entries, format_bytes(static_cast<double>(most_bytes)))};
   }
   ++kept.entries;

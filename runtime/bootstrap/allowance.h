@@ -1,5 +1,5 @@
-// Allowance: how much each rank of a job has given the coordinator to keep, and whether it may give
-// it more.
+// Allowance: how much the coordinator keeps for each rank of a job, and whether there is room for
+// more.
 #pragma once
 
 #include <cstddef>

@@ -98,10 +98,10 @@ class Bootstrap {
   // The key of a rank's value, for a topic under which each rank publishes one.
   static std::string key_of(std::string_view topic, Rank rank);
   // This rank will never again ask for what was published as `topic` or as key_of(topic, any rank),
-  // or gathered as `topic`. Once `users` ranks have said so, the coordinator forgets it. A rank
-  // that does not know the number passes 0; one that does has to say it. What a rank that dies or
-  // leaves has not released stays until the job ends. Use each name once all the same: ranks
-  // release it at different times. Does not wait, and reports no errors. A chore may call it.
+  // or gathered as `topic`. The coordinator forgets it once all users have said so. `users`: their
+  // number, or 0 from a rank that does not know it. What a rank that dies or leaves has not
+  // released stays until the job ends. Do not use a name again even so: ranks release it at
+  // different times. Does not wait or report errors. A chore may call it.
   virtual void release(std::string_view topic, std::size_t users) = 0;
   // Waits until a rank has published the key. kDeadlineExceeded names the key.
   Result<Bytes> lookup(std::string_view key, Duration timeout) {
@@ -113,10 +113,10 @@ class Bootstrap {
 
   // Gathers a record of every rank of `group`, in the order of `group`; an empty group is the whole
   // job. Every rank of the group calls it with the same name, the same group and a record of the
-  // same size; else kInvalidArgument. A name can be used once. All records together
-  // have at most 1 MiB. A call that has timed out may be repeated, until it is released: the record
-  // of the first call stays. kDeadlineExceeded names the missing ranks; kPeerDead, at once, when
-  // one of them is gone. A gather costs one round trip, where lookups would cost one for each peer.
+  // same size; else kInvalidArgument. A name can be used once. All records together have at most 1
+  // MiB. A call that has timed out may be repeated until this rank releases the name: the record of
+  // the first call stays. kDeadlineExceeded names the missing ranks; kPeerDead, at once, when one
+  // of them is gone. A gather costs one round trip, where lookups would cost one for each peer.
   virtual Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
                                std::span<const std::byte> record, Duration timeout) = 0;
   // Contributes the record to a later gather() without waiting, as post() publishes a value.

@@ -62,7 +62,7 @@ static_assert(kMaxReasonBytes + 32 + 64 <= kMaxUnauthenticatedBodyBytes);
 // secrets offline as fast as it computes HMACs; 16 random letters or digits withstand that.
 constexpr std::size_t kMinSecretBytes = 16;
 
-// What the coordinator keeps of one rank until it is released, or the job ends: a rank
+// How much the coordinator keeps for one rank, of values, and apart from them of releases: a rank
 // publishes a few keys when it makes a communicator or a window, some of them per peer. Beyond it,
 // kResourceExhausted. So a rank that publishes in a loop does not take all memory of the
 // coordinator's host.

@@ -221,8 +221,6 @@ Status JobLedger::release(Rank from, const Message& message) {
   const GatherBook::Forgotten gathered = gathers_.forget(topic);
   for (const Rank contributor : gathered.contributors)
     allowance_.refund(contributor, gathered.bytes);
-  for (const Rank rank : requests_.waiting(MessageType::kGather, topic))
-    fail(rank, Code::kInvalidArgument, "its users have released it");
   return Status::ok();
 }
 

@@ -118,7 +118,7 @@ class JobLedger {
   std::vector<std::string> kernels_;  // ProcessId::kernel() of ranks that have joined
   // The PID namespaces of the ranks under each kernel, as ProcessId::space.
   std::map<std::string, std::set<std::string>, std::less<>> spaces_;
-  std::vector<bool> was_warned_;  // ranks: of a value that was not kept
+  std::vector<bool> was_warned_;  // ranks: of a value or release that was not kept
   RequestBook requests_;
   Allowance allowance_;  // for values and the records of gathers
   ValueBook values_;

@@ -3,8 +3,7 @@
 //
 // Each rank publishes one value. The bootstrap forgets a rank's value when that rank and all of its
 // neighbors have destroyed their NeighborValues; it keeps that of a rank without neighbors until
-// the job ends. Owner
-// thread only. Destroy it before the bootstrap.
+// the job ends. Owner thread only. Destroy it before the bootstrap.
 #pragma once
 
 #include <set>

@@ -18,9 +18,9 @@ class ReleaseBook {
   explicit ReleaseBook(int size) : allowance_(size) {}
 
   // Notes that a rank has released a topic; a second time has no effect. `users`: how many ranks
-  // use it; 0 if this rank does not know. Returns kBusy until all users have released it; then it
-  // is no longer in this book. kResourceExhausted if too many releases of this rank wait for those
-  // of others; then the topic stays until the job ends.
+  // use it; 0 if this rank does not know. kBusy while other users have not released it; ok once all
+  // have, and this book has dropped it. kResourceExhausted if too many releases of this rank wait
+  // for other ranks: this one is not noted, and may be repeated.
   Status note(Rank from, const std::string& topic, std::uint64_t users);
 
  private:
@@ -29,7 +29,8 @@ class ReleaseBook {
     std::uint64_t users = 0;  // 0: not known yet
   };
 
-  Allowance allowance_;  // apart from that for values: a rank that has no room left can make some
+  // Apart from that for values: a rank that has no room left for them can make some.
+  Allowance allowance_;
   std::map<std::string, Release> releases_;
 };
 

@@ -35,6 +35,10 @@ class RememberingBootstrap final : public testing::ForwardingBootstrap {
     keys_.emplace(key);
     return whole().publish(key, value);
   }
+  Status post(std::string_view key, std::span<const std::byte> value) override {
+    keys_.emplace(key);
+    return whole().post(key, value);
+  }
   Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
                        std::span<const std::byte> record, Duration timeout) override {
     gathers_.emplace(name);

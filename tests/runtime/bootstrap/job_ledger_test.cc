@@ -314,7 +314,7 @@ TEST_F(PublishingJob, ARankKeepsSoManyBytesAndNoMore) {
   EXPECT_GE(kept, 60U);
   EXPECT_LE(kept, 64U);
   EXPECT_EQ(last_.code, Code::kResourceExhausted);
-  EXPECT_THAT(last_.text, HasSubstr("rank 1 has published"));
+  EXPECT_THAT(last_.text, HasSubstr(" for rank 1, and no more than "));
   EXPECT_EQ(publish(1, "1/0", 0), Code::kAlreadyExists);
   EXPECT_EQ(publish(2, "of another rank", kMaxValueBytes), Code::kOk);
 }

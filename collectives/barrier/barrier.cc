@@ -24,12 +24,11 @@ Status Barrier::allocate() {
   }
   const std::size_t count = members_.size();
   const auto self = static_cast<std::size_t>(place - members_.begin());
-  std::vector<Rank> from;
-  std::vector<Rank> to;
+  std::vector<Rank> neighbors;
   for (std::size_t distance = 1; distance < count; distance *= 2) {
     Round& round = rounds_.emplace_back();
-    round.to = to.emplace_back(members_[(self + distance) % count]);
-    round.from = from.emplace_back(members_[(self + count - distance) % count]);
+    round.to = neighbors.emplace_back(members_[(self + distance) % count]);
+    round.from = neighbors.emplace_back(members_[(self + count - distance) % count]);
   }
   if (rounds_.empty()) return Status::ok();
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(rounds_.size()));
@@ -37,7 +36,8 @@ Status Barrier::allocate() {
   round_ = rounds_.size();
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(count)).number(static_cast<std::uint32_t>(cells_));
-  return offers_.emplace(fabric_.bootstrap(), "barrier/" + name_, from, to).publish(writer.take());
+  return offers_.emplace(fabric_.bootstrap(), "barrier/" + name_, neighbors, neighbors)
+      .publish(writer.take());
 }
 
 Status Barrier::connect() {

@@ -7,8 +7,6 @@ import importlib.util
 import os
 import re
 import sys
-import tempfile
-import time
 import unittest
 
 if importlib.util.find_spec("torch") is None:
@@ -16,23 +14,20 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import LOADED, Job, thorough  # noqa: E402
+from job import TORCHRUN, Job, JobTest, thorough  # noqa: E402
 from ports import free_ports  # noqa: E402
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "c10d_elastic_rank.py")
-# For Debian's PyTorch with Python 3.11, which accepts only 1 and 2 as values of --redirects and --tee.
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1", "--max_restarts", "3",
-            "--monitor_interval", "0.3"]
+RESTARTING = [*TORCHRUN, "--max_restarts", "3", "--monitor_interval", "0.3"]
 
 
-class ElasticTest(unittest.TestCase):
+class ElasticTest(JobTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.checkpoint = os.path.join(folder.name, "steps")
+        super().setUp()
+        self.checkpoint = self.path("steps")
 
     def start(self, *arguments):
-        job = Job([*TORCHRUN, *arguments])
+        job = Job([*RESTARTING, *arguments])
         self.addCleanup(job.kill)
         return job
 
@@ -42,23 +37,15 @@ class ElasticTest(unittest.TestCase):
 
     def await_worker(self, job, ranks, begins=0):
         """Waits until a worker of a job of so many ranks has begun at that step or a later one. Returns that step."""
-        until = time.monotonic() + LOADED * 60
-        while not (found := [step for _, size, step in self.starts(job) if size == ranks and step >= begins]):
-            self.assertIsNone(job.process.poll(), job.text())
-            self.assertLess(time.monotonic(), until, job.text())
-            time.sleep(0.1)
-        return found[-1]
+        def found():
+            return [step for _, size, step in self.starts(job) if size == ranks and step >= begins]
+
+        self.await_condition(job, found, timeout=60)
+        return found()[-1]
 
     def steps(self):
         with open(self.checkpoint, encoding="utf-8") as file:
             return int(file.read())
-
-    def await_steps(self, job, steps):
-        until = time.monotonic() + LOADED * 60
-        while self.steps() < steps:
-            self.assertIsNone(job.process.poll(), job.text())
-            self.assertLess(time.monotonic(), until, job.text())
-            time.sleep(0.1)
 
     def test_all_workers_start_again_after_a_death(self):
         job = self.start("--standalone", "--nproc_per_node", 3, RANK, self.checkpoint, 20, "dies")
@@ -75,7 +62,7 @@ class ElasticTest(unittest.TestCase):
         second = self.start(*within, RANK, self.checkpoint, 500)
         joined = self.await_worker(first, 4)
         self.assertGreater(joined, 0, first.text())
-        self.await_steps(first, joined + 20)
+        self.await_condition(first, lambda: self.steps() >= joined + 20, timeout=60)
         second.kill()
         left = self.await_worker(first, 2, joined + 1)
         self.assertGreater(left, joined, first.text())

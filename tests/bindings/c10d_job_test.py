@@ -16,7 +16,7 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import some  # noqa: E402
+from job import TORCHRUN, some  # noqa: E402
 from ports import free_ports  # noqa: E402
 from warm_ranks import Warm  # noqa: E402
 
@@ -28,8 +28,7 @@ MONITORED_RANK = os.path.join(HERE, "c10d_monitored_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s"}
-# For Debian's PyTorch with Python 3.11, which accepts only 1 and 2 as values of these.
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--redirects", "1", "--tee", "1"]
+STANDALONE = [*TORCHRUN, "--standalone"]
 
 
 def finish(command, code=0):
@@ -72,11 +71,11 @@ def by_hand(method, part, ranks=2):
 class LaunchTest(unittest.TestCase):
     def test_torchrun(self):
         for ranks in some((2, 1, 4), 1):
-            text = finish([*TORCHRUN, "--nproc_per_node", str(ranks), OPERATIONS])
+            text = finish([*STANDALONE, "--nproc_per_node", str(ranks), OPERATIONS])
             self.assertEqual(len(re.findall(r"\]:ok$", text, re.M)), ranks, text)
 
     def test_torchrun_within_another_job(self):
-        text = finish([RUN, "-n", "1", *TORCHRUN, "--nproc_per_node", "2", RANK, "sums"])
+        text = finish([RUN, "-n", "1", *STANDALONE, "--nproc_per_node", "2", RANK, "sums"])
         self.assertEqual(text.count("sum 2"), 2, text)
 
     def test_a_file(self):
@@ -99,7 +98,7 @@ class LaunchTest(unittest.TestCase):
         # Every rank seems to be on a host of its own.
         program = f"import os, runpy; os.environ['DUNLIN_HOST_ID'] = 'host' + os.environ['RANK']; " \
                   f"import sys; sys.argv = ['{RANK}', 'sums']; runpy.run_path('{RANK}', run_name='__main__')"
-        text = finish([*TORCHRUN, "--nproc_per_node", "2", "--no_python", sys.executable, "-c", program])
+        text = finish([*STANDALONE, "--nproc_per_node", "2", "--no_python", sys.executable, "-c", program])
         self.assertEqual(text.count("sum 2"), 2, text)
 
 

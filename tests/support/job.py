@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -25,6 +26,9 @@ def some(cases, count):
     """The first cases, or all of them in a thorough test."""
     return cases if THOROUGH else cases[:count]
 
+
+# For Debian's PyTorch with Python 3.11, which accepts only 1 and 2 as values of --redirects and --tee.
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1"]
 
 # Few images with little noise: dunlin-cnn learns them in a second, far better than by guessing (10 %), in batches of 4.
 CNN_IMAGES = ["--generate", "--images", 300, "--test-images", 100, "--noise", 24]
@@ -158,6 +162,14 @@ class JobTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
+    def await_condition(self, job, condition, timeout=120):
+        """Waits until the condition holds, while the job runs."""
+        deadline = time.monotonic() + LOADED * timeout
+        while not condition():
+            self.assertIsNone(job.process.poll(), job.text())
+            self.assertLess(time.monotonic(), deadline, job.text())
+            job._pause()
+
     def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
         """Runs the command to its end and returns its last JSON line of the kind "final"."""
         job = Job([*command, "--json-out", self.path(json)], env=env, unset=unset)
@@ -197,13 +209,6 @@ class ElasticTest(JobTest):
 
     def members(self):
         return events(self.json, "members")
-
-    def await_condition(self, job, condition, timeout=120):
-        deadline = time.monotonic() + LOADED * timeout
-        while not condition():
-            self.assertIsNone(job.process.poll(), job.text())
-            self.assertLess(time.monotonic(), deadline, job.text())
-            job._pause()
 
     def await_workers(self, job, count):
         """Waits until the job trains with so many workers, and has gone on since."""

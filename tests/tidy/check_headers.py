@@ -25,6 +25,9 @@ import sys
 import source
 import standard_names
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import THOROUGH  # noqa: E402
+
 FOLDERS = ("runtime", "transports", "collectives", "apps", "bindings", "bench", "tools", "tests", "examples")
 
 
@@ -108,7 +111,7 @@ def main():
         if path.endswith(".cc") and path.startswith(f"{root}/") and os.path.isfile(path):
             for _, _, included in read(root, os.path.relpath(path, root)).includes:
                 including.setdefault(str(root / included), arguments)
-    own = set() if os.environ.get("TEST_THOROUGH", "0") not in ("0", "") else included_first(root, commands)
+    own = set() if THOROUGH else included_first(root, commands)
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     memory = cache / "dunlin/tidy_headers.json"
     good = set(json.loads(memory.read_text())) if memory.is_file() else set()

@@ -17,9 +17,8 @@
 namespace dunlin::transport {
 namespace {
 
-std::string address_key(Rank rank) {
-  return fmt::format("fabric/{}", rank.value());
-}
+// The topic under which each rank publishes the addresses of its transports.
+constexpr const char* kAddresses = "fabric";
 
 // The key of the address of a transport that opens on demand, for the peer that has asked.
 std::string address_key(Rank rank, std::string_view transport, Rank asker) {
@@ -135,7 +134,7 @@ Status Fabric::publish_addresses() {
     writer.text(member.transport->name()).number(static_cast<std::uint8_t>(!member.is_open));
     writer.blob(member.is_open ? member.transport->address() : member.transport->outline());
   }
-  return bootstrap_.publish(address_key(rank()), writer.take());
+  return bootstrap_.publish(Bootstrap::key_of(kAddresses, rank()), writer.take());
 }
 
 void Fabric::collect_wait_fds() {
@@ -231,13 +230,30 @@ Result<Link*> Fabric::link(Rank peer, Duration timeout) {
   DUNLIN_TRY(peers().check(peer));
   DUNLIN_ASSIGN(Connection made, connect(peer, clock_.now() + timeout));
   DUNLIN_DEBUG("rank {}: {}", peer.value(), made.explanation);
+  addresses_.erase(peer);
   carriers_[peer] = made.transport;
   return connections_.emplace(peer, std::move(made)).first->second.link.get();
 }
 
+Status Fabric::fetch_addresses(std::span<const Rank> peers, Duration timeout) {
+  std::vector<Rank> unknown;
+  for (const Rank peer : peers) {
+    if (!connections_.contains(peer) && !addresses_.contains(peer)) unknown.push_back(peer);
+  }
+  if (unknown.empty()) return Status::ok();
+  DUNLIN_ASSIGN(std::vector<Bytes> found, bootstrap_.lookup_each(kAddresses, unknown, timeout));
+  for (std::size_t i = 0; i < unknown.size(); ++i)
+    addresses_.emplace(unknown[i], std::move(found[i]));
+  return Status::ok();
+}
+
 Result<Fabric::Connection> Fabric::connect(Rank peer, TimePoint deadline) {
-  DUNLIN_ASSIGN(const Bytes addresses,
-                bootstrap_.lookup_from(peer, address_key(peer), remaining(deadline)));
+  if (!addresses_.contains(peer)) {
+    DUNLIN_ASSIGN(
+        addresses_[peer],
+        bootstrap_.lookup_from(peer, Bootstrap::key_of(kAddresses, peer), remaining(deadline)));
+  }
+  const Bytes& addresses = addresses_.at(peer);
   std::string refusals = left_out_;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Transport& transport = *members_[i].transport;

@@ -121,6 +121,9 @@ class Fabric final : public Progressor {
   // The same within `timeout`. With zero, it does not block, and kDeadlineExceeded means that a
   // later call may succeed.
   Result<Link*> link(Rank peer, Duration timeout);
+  // Looks up at once what link() needs of those of `peers` that are not connected yet, and so
+  // spares it round trips. Blocks until they have published it, at most for `timeout`.
+  Status fetch_addresses(std::span<const Rank> peers, Duration timeout);
   // Closes the link to a dead peer. Regions imported through the link must have been destroyed, or
   // be part of what keep_until_done() keeps.
   void drop_link(Rank peer);
@@ -292,7 +295,8 @@ class Fabric final : public Progressor {
   std::unique_ptr<NotifyBoard> board_;
   SharedFilePool memory_files_;
   std::vector<Member> members_;
-  std::string left_out_;  // names the transports that do not work here, and why
+  std::string left_out_;             // names the transports that do not work here, and why
+  std::map<Rank, Bytes> addresses_;  // of peers that are not connected yet, if fetched
   std::map<Rank, Connection> connections_;
   std::map<Rank, std::size_t> carriers_;  // the last transport of each peer, with or without a link
   std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them

@@ -138,19 +138,18 @@ Status CallQueue::prepare(Posted& posted) {
                 fmt::format("{} '{}' accesses the memory of all members: all must pass theirs",
                             to_string(posted.call.collective), posted.terms.algorithm->name)};
       }
-      for (const int member : plan->program.peers)
-        DUNLIN_TRY(import(posted, *placement->window, member));
+      DUNLIN_TRY(import(posted, *placement->window, plan->program.peers));
     }
   }
   return Status::ok();
 }
 
-Status CallQueue::import(const Posted& posted, Window& window, int member) {
+Status CallQueue::import(const Posted& posted, Window& window, std::span<const int> members) {
   const TimePoint deadline = members_.fabric().clock().now() + members_.fabric().config().deadline;
   for (;;) {
     const TimePoint now = members_.fabric().clock().now();
     const Duration left = std::max(deadline - now, Duration::zero());
-    Status status = members_.windows().import(window, member, std::min(left, kFirstStallCheck));
+    Status status = members_.windows().import(window, members, std::min(left, kFirstStallCheck));
     if (!is_expiry(status)) return status;
     // A peer may need this member's earlier calls before it allocates the memory.
     DUNLIN_TRY(progress());

@@ -114,7 +114,7 @@ class CallQueue {
   CallTerms terms_of(const Posted& posted, std::uint64_t number) const;
   // Imports a member's memory. Blocks until the member has published it, at most for
   // config.deadline, or until it is known to make another call.
-  Status import(const Posted& posted, Window& window, int member);
+  Status import(const Posted& posted, Window& window, std::span<const int> members);
   // Publishes that `member` makes another call, whose signature is `signature`.
   void tell_mismatch(std::uint64_t number, const CallTerms& own, int member,
                      std::uint64_t signature);

@@ -178,6 +178,13 @@ Status Members::agree_on_mapping(TimePoint until) {
   const int most = is_on_gpu() ? static_cast<int>(gpu::kMostInputs) : kMostMapped;
   if (size() > most) return Status::ok();
   bool has_all = true;
+  if (hosts_.groups() == 1) {
+    std::vector<int> others;
+    for (int member = 0; member < size(); ++member) {
+      if (member != rank_) others.push_back(member);
+    }
+    DUNLIN_TRY(windows_.fetch(*scratch_, others, remaining(until)));
+  }
   for (int member = 0; member < size() && has_all; ++member) {
     if (member == rank_) continue;
     DUNLIN_TRY(windows_.import(*scratch_, member, remaining(until)));

@@ -59,29 +59,63 @@ Window* Windows::find(const void* data, std::size_t size) const {
 Status Windows::import(Window& window, int member, Duration timeout) {
   auto& remote = window.remote[static_cast<std::size_t>(member)];
   if (remote) return Status::ok();
-  const Rank peer = members_[static_cast<std::size_t>(member)];
   const TimePoint until = fabric_.clock().now() + timeout;
-  auto offer =
-      fabric_.bootstrap().lookup_from(peer, Bootstrap::key_of(topic(window), peer), timeout);
-  if (!offer) {
-    return std::move(offer)
-        .status()
-        .with_context(fmt::format("waiting for a member's memory of communicator '{}'", name_))
-        .with_peer(peer);
-  }
-  ByteReader reader(*offer);
+  DUNLIN_ASSIGN(const Bytes offered, offer(window, member, timeout));
+  ByteReader reader(offered);
   const auto size = reader.number<std::uint64_t>();
   const auto descriptor = reader.blob();
   if (!reader.at_end() || size != window.size) {
     return Status(Code::kInvalidArgument,
                   fmt::format("communicator '{}': the member allocates {} bytes, this one {}",
                               name_, size, window.size))
-        .with_peer(peer);
+        .with_peer(peer(member));
   }
-  const Duration left = std::max(until - fabric_.clock().now(), Duration::zero());
-  DUNLIN_TRY(fabric_.link(peer, left).status());
-  DUNLIN_ASSIGN(remote, fabric_.import_region(peer, descriptor));
+  DUNLIN_TRY(fabric_.link(peer(member), remaining(until)).status());
+  DUNLIN_ASSIGN(remote, fabric_.import_region(peer(member), descriptor));
+  window.offers.erase(member);
   return Status::ok();
+}
+
+Result<Bytes> Windows::offer(Window& window, int member, Duration timeout) {
+  if (const auto fetched = window.offers.find(member); fetched != window.offers.end())
+    return fetched->second;
+  auto found = fabric_.bootstrap().lookup_from(
+      peer(member), Bootstrap::key_of(topic(window), peer(member)), timeout);
+  if (!found) return explain(std::move(found).status().with_peer(peer(member)));
+  return found;
+}
+
+Status Windows::explain(Status error) const {
+  return std::move(error).with_context(
+      fmt::format("waiting for a member's memory of communicator '{}'", name_));
+}
+
+Status Windows::import(Window& window, std::span<const int> members, Duration timeout) {
+  const TimePoint until = fabric_.clock().now() + timeout;
+  DUNLIN_TRY(fetch(window, members, timeout));
+  for (const int member : members) DUNLIN_TRY(import(window, member, remaining(until)));
+  return Status::ok();
+}
+
+Status Windows::fetch(Window& window, std::span<const int> members, Duration timeout) {
+  std::vector<int> missing;
+  std::vector<Rank> peers;
+  for (const int member : members) {
+    if (window.remote[static_cast<std::size_t>(member)] || window.offers.contains(member)) continue;
+    missing.push_back(member);
+    peers.push_back(peer(member));
+  }
+  if (missing.empty()) return Status::ok();
+  const TimePoint until = fabric_.clock().now() + timeout;
+  auto offers = fabric_.bootstrap().lookup_each(topic(window), peers, timeout);
+  if (!offers) return explain(std::move(offers).status());
+  for (std::size_t i = 0; i < missing.size(); ++i)
+    window.offers.emplace(missing[i], std::move((*offers)[i]));
+  return fabric_.fetch_addresses(peers, remaining(until));
+}
+
+Duration Windows::remaining(TimePoint until) const {
+  return std::max(until - fabric_.clock().now(), Duration::zero());
 }
 
 std::string Windows::topic(const Window& window) const {

@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/bytes.h"
 #include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
@@ -42,6 +45,7 @@ struct Window {
     return own.kind() == MemoryKind::kHost ? region.mapped() : region.gpu_mapped(own.gpu_device());
   }
   std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not imported
+  std::map<int, Bytes> offers;  // by member: what has been fetched, but not imported yet
 };
 
 // The windows of one communicator. All members allocate them in the same order. Owner thread only.
@@ -70,9 +74,19 @@ class Windows {
   // Imports a member's memory of the window, once. Blocks until that member has published it and is
   // connected, at most for `timeout`.
   Status import(Window& window, int member, Duration timeout);
+  // The same for several members. Those that are imported before an error stay so.
+  Status import(Window& window, std::span<const int> members, Duration timeout);
+  // Looks up at once what import() needs of these members, and so spares it round trips. Blocks
+  // until they have published it, at most for `timeout`.
+  Status fetch(Window& window, std::span<const int> members, Duration timeout);
 
  private:
+  Rank peer(int member) const { return members_[static_cast<std::size_t>(member)]; }
+  Duration remaining(TimePoint until) const;
   std::string topic(const Window& window) const;  // of the members' addresses
+  Result<Bytes> offer(Window& window, int member, Duration timeout);
+  // An error of a lookup of addresses.
+  Status explain(Status error) const;
   void release(const Window& window);
   Result<std::unique_ptr<transport::LocalRegion>> allocate_region(std::size_t size);
 

@@ -97,16 +97,9 @@ Status DistributedMutex::allocate() {
   return Status::ok();
 }
 
-Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
-  auto bytes = fabric_.bootstrap().lookup_from(rank, Bootstrap::key_of(topic(), rank),
-                                               fabric_.config().deadline);
-  if (!bytes) {
-    return std::move(bytes)
-        .status()
-        .with_context("waiting for a member of a mutex")
-        .with_peer(rank);
-  }
-  ByteReader reader(*bytes);
+Result<DistributedMutex::Offer> DistributedMutex::parse(Rank rank,
+                                                        std::span<const std::byte> bytes) const {
+  ByteReader reader(bytes);
   const auto count = reader.number<std::uint32_t>();
   const Rank owner_rank(reader.number<std::int32_t>());
   Offer offer;
@@ -149,8 +142,10 @@ Status DistributedMutex::connect() {
   Bytes words;
   std::vector<bool> is_local;
   const std::string host = host_identity(fabric_.config().host_id);
+  auto offers = fabric_.bootstrap().lookup_each(topic(), ranks, fabric_.config().deadline);
+  if (!offers) return std::move(offers).status().with_context("waiting for a member of a mutex");
   for (std::size_t place = 0; place < ranks.size(); ++place) {
-    DUNLIN_ASSIGN(Offer offer, lookup(ranks[place]));
+    DUNLIN_ASSIGN(Offer offer, parse(ranks[place], (*offers)[place]));
     members.members.push_back({ranks[place], offer.first_cell, nullptr});
     is_local.push_back(offer.host == host);
     if (place == 0) transport = offer.transport;
@@ -160,12 +155,19 @@ Status DistributedMutex::connect() {
   }
   // All members decide alike, since they decide by the same offers.
   const bool is_managed = options_.is_managed || !(is_system_wide || is_one_transport);
-  for (std::size_t place = 0; place < ranks.size(); ++place) {
+  const auto is_needed = [&](std::size_t place) {
     // A member on this host may have our memory mapped. Only a link to it tells its process, whose
     // end has to be seen before its mutex may pass on (Transport::revoke).
-    const bool is_needed = !is_managed || is_local[place] || place == members.owner_place ||
-                           members.self == members.owner_place;
-    if (!is_needed) continue;
+    return !is_managed || is_local[place] || place == members.owner_place ||
+           members.self == members.owner_place;
+  };
+  std::vector<Rank> peers;
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    if (is_needed(place)) peers.push_back(ranks[place]);
+  }
+  DUNLIN_TRY(fabric_.fetch_addresses(peers, fabric_.config().deadline));
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    if (!is_needed(place)) continue;
     DUNLIN_ASSIGN(members.members[place].link, fabric_.link(ranks[place]));
   }
   if (is_managed) {

@@ -23,9 +23,11 @@
 // it when all members are done with theirs (after a barrier of the bootstrap), before the fabric.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,7 +54,7 @@ enum class LockOutcome : std::uint8_t {
 class DistributedMutex {
  public:
   // Collective over the members, in two steps: prepare() connects to the owner rank and publishes;
-  // connect() blocks until every member is prepared (for at most config.deadline each).
+  // connect() blocks until every member is prepared, for at most config.deadline.
   static Result<std::unique_ptr<DistributedMutex>> prepare(transport::Fabric& fabric,
                                                            MutexOptions options);
   Status connect();
@@ -94,7 +96,8 @@ class DistributedMutex {
   DistributedMutex(transport::Fabric& fabric, MutexOptions options);
   Status allocate();
   std::string topic() const;  // of what the members publish
-  Result<Offer> lookup(Rank rank) const;
+  // What a member has published.
+  Result<Offer> parse(Rank rank, std::span<const std::byte> bytes) const;
   // The error that says why this rank is cut off, if it is.
   Status check_standing() const;
   template <typename Ready>

@@ -110,6 +110,13 @@ class Bootstrap {
   // The same for a key that only `publisher` publishes. kPeerDead, at once, when that rank is gone
   // and has not published it.
   virtual Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) = 0;
+  // Looks up what each of `publishers` publishes under key_of(topic, that rank), in the order of
+  // `publishers`: a round trip for each MiB, instead of one for each value. kPeerDead, at once,
+  // when one of them is gone and has not published it. kDeadlineExceeded names a key that is
+  // missing.
+  virtual Result<std::vector<Bytes>> lookup_each(std::string_view topic,
+                                                 std::span<const Rank> publishers,
+                                                 Duration timeout) = 0;
 
   // Gathers a record of every rank of `group`, in the order of `group`; an empty group is the whole
   // job. Every rank of the group calls it with the same name, the same group and a record of the

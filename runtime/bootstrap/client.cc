@@ -131,15 +131,48 @@ Status BootstrapClient::explain(Status error) const {
 
 Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key, Duration timeout) {
   DUNLIN_TRY(check_name("a key", key));
-  if (publisher != Rank() && (publisher.value() < 0 || publisher.value() >= job_.size)) {
-    return Status(Code::kOutOfRange, fmt::format("lookup of '{}': rank {} in a job of {}", key,
-                                                 publisher.value(), job_.size));
-  }
+  if (publisher != Rank()) DUNLIN_TRY(check_publisher(key, publisher));
   auto reply = request(
       {.type = MessageType::kLookup, .subject = publisher, .text = std::string(key)}, timeout);
   if (reply) return std::move(reply->value);
   return explain(std::move(reply).status())
       .with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
+}
+
+Status BootstrapClient::check_publisher(std::string_view key, Rank publisher) const {
+  if (publisher.value() >= 0 && publisher.value() < job_.size) return Status::ok();
+  return {Code::kOutOfRange,
+          fmt::format("lookup of '{}': rank {} in a job of {}", key, publisher.value(), job_.size)};
+}
+
+Result<std::vector<Bytes>> BootstrapClient::lookup_each(std::string_view topic,
+                                                        std::span<const Rank> publishers,
+                                                        Duration timeout) {
+  DUNLIN_TRY(check_name("a topic", topic));
+  for (const Rank publisher : publishers) DUNLIN_TRY(check_publisher(topic, publisher));
+  const TimePoint deadline = clock_.now() + timeout;
+  std::vector<Bytes> values;
+  while (values.size() < publishers.size()) {
+    const auto rest = publishers.subspan(values.size());
+    auto reply = request({.type = MessageType::kLookup,
+                          .text = std::string(topic),
+                          .ranks = std::vector<Rank>(rest.begin(), rest.end())},
+                         deadline - clock_.now());
+    if (!reply) {
+      return explain(std::move(reply).status())
+          .with_context(fmt::format("lookup of '{}' of {} ranks for {}", topic, publishers.size(),
+                                    seconds(timeout)));
+    }
+    const std::size_t before = values.size();
+    ByteReader reader(reply->value);
+    while (reader.ok() && !reader.at_end()) {
+      const auto value = reader.blob();
+      values.emplace_back(value.begin(), value.end());
+    }
+    if (!reader.ok() || values.size() == before || values.size() > publishers.size())
+      return Status(Code::kCorrupted, fmt::format("malformed answer to a lookup of '{}'", topic));
+  }
+  return values;
 }
 
 Result<Message> BootstrapClient::gather_message(std::string_view name, std::span<const Rank> group,

@@ -28,6 +28,8 @@ class BootstrapClient : public Bootstrap {
   Status post(std::string_view key, std::span<const std::byte> value) final;
   void release(std::string_view topic, std::size_t users) final;
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) final;
+  Result<std::vector<Bytes>> lookup_each(std::string_view topic, std::span<const Rank> publishers,
+                                         Duration timeout) final;
   Status contribute(std::string_view name, std::span<const Rank> group,
                     std::span<const std::byte> record) final;
   Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
@@ -66,6 +68,7 @@ class BootstrapClient : public Bootstrap {
   virtual void on_deadline() {}
 
  private:
+  Status check_publisher(std::string_view key, Rank publisher) const;
   // Checks the arguments of a gather.
   Result<Message> gather_message(std::string_view name, std::span<const Rank> group,
                                  std::span<const std::byte> record) const;

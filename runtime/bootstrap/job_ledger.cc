@@ -127,9 +127,13 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
 Status JobLedger::open_request(Rank from, const Message& message, TimePoint now) {
   const bool is_member = book_.is_member(from);
   const bool has_name = message.type != MessageType::kJoin && message.type != MessageType::kReform;
-  std::string name = has_name ? message.text : is_member ? kOfMembers : kOfArrivals;
-  requests_.open(from, {message.type, message.request, std::move(name),
-                        deadline_after(now, message.number), message.subject});
+  const TimePoint deadline = deadline_after(now, message.number);
+  if (message.type == MessageType::kLookup) {
+    requests_.open(from, LookupBook::request_of(message, deadline));
+  } else {
+    std::string name = has_name ? message.text : is_member ? kOfMembers : kOfArrivals;
+    requests_.open(from, {message.type, message.request, std::move(name), deadline});
+  }
   if (end_) {
     fail(from, end_->code(), std::string(end_->message()));
     return Status::ok();
@@ -139,8 +143,9 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       settle_join();
       break;
     case MessageType::kLookup:
-      settle_lookup(message.text);
-      if (is_gone(message.subject)) settle_lookups_from(message.subject);
+      settle_lookup(requests_.find(from)->name);
+      if (const auto gone = lookups_.lost(from, [this](Rank rank) { return is_gone(rank); }))
+        fail_lookup(from, *gone);
       break;
     case MessageType::kGather:
       settle_gather(message.text);
@@ -293,7 +298,9 @@ void JobLedger::settle_end(Rank rank, const std::string& reason) {
     return;
   }
   for (const std::string& name : requests_.names(MessageType::kBarrier)) settle_barrier(name);
-  settle_lookups_from(rank);
+  for (const Rank asker : requests_.all()) {
+    if (lookups_.lost(asker, [rank](Rank each) { return each == rank; })) fail_lookup(asker, rank);
+  }
   for (const std::string& name : requests_.names(MessageType::kGather)) {
     if (const auto gone = gathers_.gone(name)) fail_gather(name, *gone);
   }
@@ -345,7 +352,8 @@ void JobLedger::expire(Rank rank) {
       break;
     }
     case MessageType::kLookup:
-      fail(rank, Code::kDeadlineExceeded, fmt::format("no rank has published '{}'", request.name));
+      fail(rank, Code::kDeadlineExceeded, fmt::format("no rank has published '{}'", request.name),
+           request.publishers.empty() ? Rank() : request.publisher);
       break;
     default: {
       const auto late = request.type == MessageType::kGather ? gathers_.missing(request.name)
@@ -376,23 +384,17 @@ void JobLedger::settle_join() {
 }
 
 void JobLedger::settle_lookup(const std::string& key) {
-  const Bytes* const value = values_.find(key);
-  if (value == nullptr) return;
-  for (const Rank rank : requests_.waiting(MessageType::kLookup, key))
-    reply(rank, {.value = *value});
+  for (const Rank asker : requests_.waiting(MessageType::kLookup, key)) {
+    if (auto found = lookups_.answer(asker)) reply(asker, std::move(*found));
+  }
 }
 
 // What a rank that is gone has not published will never be.
-void JobLedger::settle_lookups_from(Rank gone) {
-  for (const Rank rank : requests_.all()) {
-    const auto* const request = requests_.find(rank);
-    if (request->type != MessageType::kLookup || request->publisher != gone) continue;
-    tell_departures();
-    fail(
-        rank, Code::kPeerDead,
-        fmt::format("rank {} has not published it and {}", gone.value(), fate(roster_.state(gone))),
-        gone);
-  }
+void JobLedger::fail_lookup(Rank asker, Rank gone) {
+  tell_departures();
+  fail(asker, Code::kPeerDead,
+       fmt::format("rank {} has not published it and {}", gone.value(), fate(roster_.state(gone))),
+       gone);
 }
 
 void JobLedger::settle_gather(const std::string& name) {

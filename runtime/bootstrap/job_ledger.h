@@ -20,6 +20,7 @@
 #include "runtime/bootstrap/departures.h"
 #include "runtime/bootstrap/fence_book.h"
 #include "runtime/bootstrap/gather_book.h"
+#include "runtime/bootstrap/lookup_book.h"
 #include "runtime/bootstrap/membership_book.h"
 #include "runtime/bootstrap/process_id.h"
 #include "runtime/bootstrap/release_book.h"
@@ -96,7 +97,7 @@ class JobLedger {
   // Each answers the requests that can be answered now.
   void settle_join();
   void settle_lookup(const std::string& key);
-  void settle_lookups_from(Rank gone);
+  void fail_lookup(Rank asker, Rank gone);
   void settle_gather(const std::string& name);
   void fail_gather(const std::string& name, Rank gone);
   void settle_barrier(const std::string& name);
@@ -122,6 +123,7 @@ class JobLedger {
   RequestBook requests_;
   Allowance allowance_;  // for values and the records of gathers
   ValueBook values_;
+  LookupBook lookups_{requests_, values_};
   GatherBook gathers_;
   ReleaseBook releases_;
   Departures departures_;

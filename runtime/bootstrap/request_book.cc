@@ -15,10 +15,23 @@ void RequestBook::close(Rank rank) {
   const auto found = requests_.extract(rank);
   if (found.empty()) return;
   const Request& request = found.mapped();
+  unlist(rank, request);
+  deadlines_.erase({request.deadline, rank});
+}
+
+void RequestBook::unlist(Rank rank, const Request& request) {
   const auto group = ranks_.find({request.type, request.name});
   group->second.erase(rank);
   if (group->second.empty()) ranks_.erase(group);
-  deadlines_.erase({request.deadline, rank});
+}
+
+void RequestBook::await(Rank rank, std::size_t place, std::string name) {
+  Request& request = requests_.at(rank);
+  unlist(rank, request);
+  request.name = std::move(name);
+  request.place = place;
+  request.publisher = request.publishers[place];
+  ranks_[{request.type, request.name}].insert(rank);
 }
 
 const RequestBook::Request* RequestBook::find(Rank rank) const {

@@ -4,6 +4,7 @@
 // It belongs to a JobLedger.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -22,15 +23,22 @@ class RequestBook {
   struct Request {
     MessageType type = MessageType::kJoin;
     std::uint64_t number = kNoRequest;
-    std::string name;  // of a lookup, a barrier or a gather
+    std::string name;  // of a barrier or a gather; the key for which a lookup waits
     TimePoint deadline{};
-    Rank publisher{};  // of a lookup, if known
+    Rank publisher{};  // of that key, if known
+    // A lookup of many values: their topic, and who publishes them. Those before `place` were there
+    // when it was moved.
+    std::string topic{};
+    std::vector<Rank> publishers{};
+    std::size_t place = 0;
   };
 
   // Takes the place of an earlier request of the rank.
   void open(Rank rank, Request request);
   // Does nothing if the rank has no request.
   void close(Rank rank);
+  // The open lookup of a rank waits for the key `name` of the publisher at `place` from now on.
+  void await(Rank rank, std::size_t place, std::string name);
   // The request of a rank; null if it has none.
   const Request* find(Rank rank) const;
 
@@ -49,6 +57,8 @@ class RequestBook {
 
  private:
   using Key = std::pair<MessageType, std::string>;
+
+  void unlist(Rank rank, const Request& request);
 
   std::map<Rank, Request> requests_;
   std::map<Key, std::set<Rank>> ranks_;

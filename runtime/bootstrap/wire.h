@@ -21,7 +21,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 8;
+constexpr std::uint16_t kVersion = 9;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -35,7 +35,10 @@ enum class MessageType : std::uint8_t {
   // kPublish may have none.
   kJoin = 16,     // waits until all ranks have joined; number: timeout in ns
   kPublish = 17,  // text: key; value
-  kLookup = 18,   // text: key; number: timeout in ns; subject: the rank that publishes it, if known
+  // number: timeout in ns
+  // text: key; subject: the rank that publishes it, if known
+  // Or text: topic; ranks: each publishes a value under it (Bootstrap::lookup_each)
+  kLookup = 18,
   kBarrier = 19,  // text: name; number: timeout in ns
   kReform = 20,   // number: timeout in ns
   kLeave = 21,
@@ -64,8 +67,9 @@ enum class MessageType : std::uint8_t {
   // change. Answers kAskStep.
   kStep = 31,
   // The coordinator sends these.
-  // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform. To a
-  // kJoin, value: a byte if ranks under the kernel of this one have other PID namespaces
+  // code, text: failure; value: result of a lookup or gather, or of a lookup of many values the
+  // blobs of the first ones, as many as fit; number, ranks: of a reform. To a kJoin, value: a byte
+  // if ranks under the kernel of this one have other PID namespaces
   kReply = 32,
   kNotice = 33,   // the state of rank `subject`, or of `ranks`, is now `state`; text: the reason
   kRevoke = 34,   // revoke the access of rank `subject`, which is gone, and answer with kRevoked

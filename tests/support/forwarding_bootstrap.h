@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "runtime/bootstrap/bootstrap.h"
 
@@ -27,6 +28,10 @@ class ForwardingBootstrap : public Bootstrap {
   void release(std::string_view topic, std::size_t users) override { whole_.release(topic, users); }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole_.lookup_from(publisher, key, timeout);
+  }
+  Result<std::vector<Bytes>> lookup_each(std::string_view topic, std::span<const Rank> publishers,
+                                         Duration timeout) override {
+    return whole_.lookup_each(topic, publishers, timeout);
   }
   Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
                        std::span<const std::byte> record, Duration timeout) override {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/support/forwarding_bootstrap.h"
 
@@ -27,6 +28,10 @@ class ScopedBootstrap final : public ForwardingBootstrap {
   }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole().lookup_from(publisher, prefixed(key), timeout);
+  }
+  Result<std::vector<Bytes>> lookup_each(std::string_view topic, std::span<const Rank> publishers,
+                                         Duration timeout) override {
+    return whole().lookup_each(prefixed(topic), publishers, timeout);
   }
   Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
                        std::span<const std::byte> record, Duration timeout) override {

@@ -50,7 +50,7 @@ TEST(Wire, AValueThatManyRanksGetTravelsAsTheirOwn) {
 
 TEST(Wire, TheHeaderIsLittleEndianAndNeverChanges) {
   const Bytes bytes = encode({.type = MessageType::kHeartbeat});
-  const unsigned char expected[] = {'D', 'L', 'N', '1', 8, 0, 22, 0, 33, 0, 0, 0};
+  const unsigned char expected[] = {'D', 'L', 'N', '1', 9, 0, 22, 0, 33, 0, 0, 0};
   ASSERT_GE(bytes.size(), sizeof expected);
   for (std::size_t i = 0; i < sizeof expected; ++i) {
     EXPECT_EQ(static_cast<unsigned char>(bytes[i]), expected[i]) << "byte " << i;
@@ -96,8 +96,8 @@ TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   EXPECT_THAT(error_of({std::byte{'G'}}), HasSubstr("not Dunlin's protocol"));
   Bytes bytes = encode(sample());
   EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 bytes allowed"));
-  bytes[4] = std::byte{9};
-  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 8"));
+  bytes[4] = std::byte{10};
+  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 10, this build version 9"));
 }
 
 }  // namespace

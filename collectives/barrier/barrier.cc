@@ -41,9 +41,15 @@ Status Barrier::allocate() {
 }
 
 Status Barrier::connect() {
+  if (rounds_.empty()) return Status::ok();
+  const Duration timeout = fabric_.config().deadline;
+  DUNLIN_TRY(offers_->fetch(timeout));
+  std::vector<Rank> peers;
+  for (const Round& round : rounds_) peers.push_back(round.to);
+  DUNLIN_TRY(fabric_.fetch_addresses(peers, timeout));
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     Round& round = rounds_[i];
-    DUNLIN_ASSIGN(const Bytes offer, offers_->lookup(round.to, fabric_.config().deadline));
+    DUNLIN_ASSIGN(const Bytes offer, offers_->lookup(round.to, timeout));
     ByteReader reader(offer);
     const auto count = reader.number<std::uint32_t>();
     const auto first = reader.number<std::uint32_t>();

@@ -183,6 +183,8 @@ Result<std::shared_ptr<Plan>> CallQueue::plan_for(const Posted& posted, std::siz
   for (const Operand& operand : plan->program.all_operands) {
     if (operand.peer != kSelf) plan->touches_peers[static_cast<std::size_t>(operand.buffer)] = true;
   }
+  DUNLIN_TRY(members_.windows().fetch(members_.scratch(), plan->program.peers,
+                                      members_.fabric().config().deadline));
   for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
     for (const int member : plan->program.peers) {
       DUNLIN_ASSIGN(ExecutorPeer* const peer, members_.peer(turn, member));

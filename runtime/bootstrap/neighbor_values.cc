@@ -1,6 +1,8 @@
 #include "runtime/bootstrap/neighbor_values.h"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace dunlin::bootstrap {
 
@@ -28,7 +30,17 @@ Status NeighborValues::publish(std::span<const std::byte> value) {
   return Status::ok();
 }
 
+Status NeighborValues::fetch(Duration timeout) {
+  if (fetched_.size() == neighbors_.size()) return Status::ok();
+  const std::vector<Rank> publishers(neighbors_.begin(), neighbors_.end());
+  DUNLIN_ASSIGN(std::vector<Bytes> values, bootstrap_.lookup_each(topic_, publishers, timeout));
+  for (std::size_t i = 0; i < publishers.size(); ++i)
+    fetched_.emplace(publishers[i], std::move(values[i]));
+  return Status::ok();
+}
+
 Result<Bytes> NeighborValues::lookup(Rank neighbor, Duration timeout) {
+  if (const auto found = fetched_.find(neighbor); found != fetched_.end()) return found->second;
   return bootstrap_.lookup_from(neighbor, Bootstrap::key_of(topic_, neighbor), timeout);
 }
 

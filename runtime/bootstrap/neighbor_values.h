@@ -6,6 +6,7 @@
 // the job ends. Owner thread only. Destroy it before the bootstrap.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -30,6 +31,9 @@ class NeighborValues {
 
   // To be called once.
   Status publish(std::span<const std::byte> value);
+  // Waits until all neighbors have published their values, so that lookup() returns each at once;
+  // see Bootstrap::lookup_each.
+  Status fetch(Duration timeout);
   // Waits until a neighbor has published its value; see Bootstrap::lookup_from.
   Result<Bytes> lookup(Rank neighbor, Duration timeout);
 
@@ -39,6 +43,7 @@ class NeighborValues {
   Bootstrap& bootstrap_;
   std::string topic_;
   std::set<Rank> neighbors_;
+  std::map<Rank, Bytes> fetched_;
   bool is_published_ = false;
 };
 

@@ -134,13 +134,24 @@ Result<std::unique_ptr<SlotExchange>> SlotExchange::prepare(Fabric& fabric, Slot
   return exchange;
 }
 
+// Spares connect_in() and connect_out() round trips.
+Status SlotExchange::fetch() {
+  const Duration timeout = fabric_.config().deadline;
+  const std::vector<Rank> neighbors(offers_.neighbors().begin(), offers_.neighbors().end());
+  Status status = offers_.fetch(timeout);
+  if (status.is_ok()) status = fabric_.fetch_addresses(neighbors, timeout);
+  return std::move(status).with_context("waiting for the neighbors' slots");
+}
+
 Status SlotExchange::connect() {
+  DUNLIN_TRY(fetch());
   for (InSlots& edge : in_) DUNLIN_TRY(connect_in(edge));
   for (OutSlots& edge : out_) DUNLIN_TRY(connect_out(edge));
   return Status::ok();
 }
 
 Status SlotExchange::connect_present() {
+  if (Status status = fetch(); status.code() == Code::kDeadlineExceeded) return status;
   for (InSlots& edge : in_) {
     Status status = connect_in(edge);
     if (status.is_ok()) continue;
@@ -167,13 +178,8 @@ bool SlotExchange::is_gone(Rank peer) {
 }
 
 Status SlotExchange::check_neighbors() {
-  for (const Rank rank : offers_.neighbors()) {
-    const auto offer = offers_.lookup(rank, Duration::zero());
-    if (offer.is_ok()) continue;
-    const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
-    return is_early ? Status::busy() : offer.status();
-  }
-  return Status::ok();
+  Status status = offers_.fetch(Duration::zero());
+  return status.code() == Code::kDeadlineExceeded ? Status::busy() : status;
 }
 
 Status SlotExchange::allocate() {

@@ -87,6 +87,7 @@ class SlotExchange {
   Status allocate();
   Result<std::unique_ptr<LocalRegion>> allocate_slots(std::size_t bytes);
   Bytes describe() const;
+  Status fetch();
   Status connect_in(InSlots& edge);
   Status connect_out(OutSlots& edge);
   // Whether the peer is gone, so that connecting to it has failed. Waits a moment for the news.

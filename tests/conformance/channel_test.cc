@@ -177,6 +177,28 @@ TEST_P(ChannelTest, MessagesArriveInOrderExactlyOnceUnderLoad) {
   });
 }
 
+// The length of a message comes from its sender, and must lead nobody beyond the slot.
+TEST_P(ChannelTest, AMessageEndsWithItsSlotWhateverItsLength) {
+  run([](Fabric& fabric) {
+    constexpr std::size_t kSlot = 100;
+    Duplex edge(fabric, kSlot, 2);
+    if (fabric.rank() == Rank(0)) {
+      const auto source = fabric.allocate(kSlot).value();
+      const transport::LocalSlice payload = source->slice(0, kSlot).value();
+      Completion sent;
+      ASSERT_TRUE(post(fabric, [&] { return edge.send->try_send(payload, 7, &sent); }).is_ok());
+      EXPECT_TRUE(progress_until(fabric, [&] { return sent.is_done(); }));
+    } else {
+      ASSERT_TRUE(progress_until(fabric, [&] { return edge.receive->has_message(); }));
+      fabric.board().cell(edge.exchange->in()[0].first_cell).length = 1 << 20;
+      const auto message = edge.receive->poll();
+      EXPECT_EQ(message->tag, 7u);
+      EXPECT_EQ(message->data.size(), kSlot);
+    }
+    sync(fabric, "done");
+  });
+}
+
 TEST_P(ChannelTest, WhatDoesNotFitTheSlotIsRefused) {
   run([](Fabric& fabric) {
     Duplex edge(fabric, 1000, 2);

@@ -109,6 +109,7 @@ ReceiveQueue::ReceiveQueue(SlotExchange& exchange, InSlots& edge)
       notifier_(edge.link->control()),
       counters_(exchange.fabric().counters().peer(edge.from)),
       most_inline_bytes_(exchange.most_inline_bytes()),
+      slot_bytes_(exchange.options().slot_bytes),
       base_(base_of(exchange)),
       depth_(exchange.options().depth) {}
 

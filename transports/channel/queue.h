@@ -17,6 +17,8 @@
 // full: progress the fabric and try again. Owner thread only. The exchange must outlive its queues.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -112,9 +114,12 @@ class ReceiveQueue {
     const NotifyCell& arrived = board_.cell(cell_at(edge_.first_cell, slot_));
     const bool is_inline = arrived.length <= most_inline_bytes_;
     const std::byte* const data = is_inline ? arrived.inline_data : edge_.slots[slot_];
+    // The sender writes the length, which may be anything.
+    const std::size_t length =
+        is_inline ? arrived.length : std::min<std::size_t>(arrived.length, slot_bytes_);
     if (++slot_ == depth_) slot_ = 0;
     ++counters_.messages_received;
-    return {++received_, arrived.tag, {data, arrived.length}};
+    return {++received_, arrived.tag, {data, length}};
   }
 
   NotifyBoard& board_;
@@ -122,6 +127,7 @@ class ReceiveQueue {
   Notifier notifier_;  // on the control lane, for ACKs
   PeerCounters& counters_;
   std::size_t most_inline_bytes_;
+  std::size_t slot_bytes_;
   std::uint64_t base_;
   std::uint32_t depth_;
   std::uint64_t received_ = 0;

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -147,6 +149,40 @@ TEST_F(Handover, CrowdsOfStrangersKeepNoPeerAway) {
   for (int i = 0; i < 300; ++i) strangers.push_back(stranger_at(*server_));
   EXPECT_TRUE(connect()->fetch(kRegion).is_ok());
   EXPECT_TRUE(before->fetch(kRegion).is_ok());
+}
+
+// A peer may pass several descriptors with one message. None but the first may stay open here.
+TEST(HandoverMessage, OfSeveralDescriptorsKeepsTheFirst) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd peer(ends[0]);
+  const Fd own(ends[1]);
+  const Fd file = file_with("first");
+  const int passed[] = {file.get(), peer.get(), peer.get()};
+  const shm::OfferReply reply{.is_given = 1};
+  iovec part{const_cast<shm::OfferReply*>(&reply), sizeof reply};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  CMSG_FIRSTHDR(&header)->cmsg_level = SOL_SOCKET;
+  CMSG_FIRSTHDR(&header)->cmsg_type = SCM_RIGHTS;
+  CMSG_FIRSTHDR(&header)->cmsg_len = CMSG_LEN(sizeof passed);
+  std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), passed, sizeof passed);
+  ASSERT_EQ(sendmsg(peer.get(), &header, 0), static_cast<ssize_t>(sizeof reply));
+
+  const auto open_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = open_descriptors();
+  Fd got;
+  shm::OfferReply arrived;
+  ASSERT_TRUE(shm::receive_message(own.get(), arrived, &got).is_ok());
+  EXPECT_EQ(content_of(got), "first");
+  EXPECT_EQ(open_descriptors(), before + 1);
 }
 
 TEST_F(Handover, AStrangerThatListensIsNotBelieved) {

@@ -104,8 +104,9 @@ Status receive_message(int socket, std::span<std::byte> message, Fd* descriptor)
   header.msg_iovlen = 1;
   Control control{};
   if (descriptor != nullptr) {
+    // Without the padding behind one descriptor, in which a second one would fit.
     header.msg_control = &control;
-    header.msg_controllen = sizeof control.bytes;
+    header.msg_controllen = CMSG_LEN(sizeof(int));
   }
   const ssize_t size = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Status::busy();

@@ -91,8 +91,8 @@ Status check_user(int socket);
 // Sends a message, with a descriptor if it is not -1. Never blocks, and raises no signal.
 Status send_message(int socket, std::span<const std::byte> message, int descriptor = -1);
 // kBusy if none has arrived, kClosed if the other end has closed, and kCorrupted for a message of
-// another size. A descriptor that comes with the message goes to `descriptor`; if that is null, the
-// kernel discards it.
+// another size. The first descriptor that comes with the message goes to `descriptor`; the kernel
+// discards further ones, and all of them if that is null.
 Status receive_message(int socket, std::span<std::byte> message, Fd* descriptor = nullptr);
 
 template <typename T>

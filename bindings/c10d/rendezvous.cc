@@ -6,11 +6,11 @@
 #include <exception>
 #include <thread>
 
+#include "bindings/c10d/claim.h"
 #include "bindings/session/shared_session.h"
 #include "collectives/waiting/lookup_backoff.h"
 #include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/secret.h"
-#include "runtime/bytes.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
 
@@ -98,43 +98,6 @@ Result<std::string> await(const Forming& forming, const std::string& key, std::s
   }
   return store.get(key);
 }
-
-// Whether a member's process is in a job (kRunning), or was started for one (kLaunched).
-enum class Standing : std::uint8_t { kNone, kLaunched, kRunning };
-
-// The information that each member gives the others.
-struct Claim {
-  Standing standing = Standing::kNone;
-  std::string job;  // the same for the members of one job
-  int rank = 0;     // in that job
-  std::string host;
-  std::string token;  // random
-
-  std::string encode() const {
-    ByteWriter writer;
-    writer.number(static_cast<std::uint8_t>(standing))
-        .text(job)
-        .number(static_cast<std::int32_t>(rank))
-        .text(host)
-        .text(token);
-    const Bytes bytes = writer.take();
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-
-  static Result<Claim> decode(std::string_view text) {
-    ByteReader reader(as_bytes(text));
-    Claim claim;
-    const auto standing = reader.number<std::uint8_t>();
-    claim.job = reader.text();
-    claim.rank = reader.number<std::int32_t>();
-    claim.host = reader.text();
-    claim.token = reader.text();
-    if (!reader.at_end() || standing > static_cast<std::uint8_t>(Standing::kRunning))
-      return Status(Code::kCorrupted, "the store's value is not the one that Dunlin has put there");
-    claim.standing = static_cast<Standing>(standing);
-    return claim;
-  }
-};
 
 Claim own_claim(const Session* session, const Config& config, GroupPlace place) {
   Claim claim;

@@ -13,8 +13,6 @@
 namespace dunlin::nixl {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4d4e4c44;  // "DLNM" in memory
-
 // How long release() waits for what is on its way to a peer that makes no progress.
 constexpr Duration kReleaseTime = std::chrono::seconds(5);
 
@@ -90,30 +88,6 @@ Status Agent::deregister(const LocalMemory& memory) {
   }
   for (auto& [name, peer] : peers_) peer->forget_memory();
   return endpoint_->deregister(memory.id);
-}
-
-std::string Agent::describe(const LocalMemory& memory) {
-  return to_string(ByteWriter()
-                       .number(kMagic)
-                       .number(static_cast<std::uint64_t>(memory.id))
-                       .number(std::uint64_t{reinterpret_cast<std::uintptr_t>(memory.base)})
-                       .number(std::uint64_t{memory.size})
-                       .take());
-}
-
-Result<RemoteMemory> Agent::parse(std::string_view description, const std::string& agent) {
-  ByteReader reader(as_bytes(description));
-  const auto magic = reader.number<std::uint32_t>();
-  RemoteMemory memory;
-  memory.agent = agent;
-  memory.id = transport::MemoryId(reader.number<std::uint64_t>());
-  memory.base = reinterpret_cast<std::byte*>(reader.number<std::uint64_t>());
-  memory.size = reader.number<std::uint64_t>();
-  if (reader.at_end() && magic == kMagic) return memory;
-  return Status(Code::kCorrupted,
-                fmt::format("the {} bytes that describe memory of agent '{}' do not come from "
-                            "Dunlin, or from another version",
-                            description.size(), agent));
 }
 
 Status Agent::add_peer(const std::string& name, std::span<const std::byte> blob) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/nixl/memory.h"
 #include "bindings/nixl/peer.h"
 #include "bindings/nixl/transfer.h"
 #include "runtime/config.h"
@@ -28,21 +29,6 @@ struct AgentOptions {
   std::string name;
   bool has_progress_thread = false;
   Duration progress_interval{};  // how often the thread looks at a peer that may want something
-};
-
-// Memory of this agent. What peers need to know of it is in describe().
-struct LocalMemory {
-  transport::MemoryId id{};
-  std::byte* base = nullptr;
-  std::size_t size = 0;
-};
-
-// Memory of another agent.
-struct RemoteMemory {
-  std::string agent;
-  transport::MemoryId id{};
-  std::byte* base = nullptr;  // at the peer
-  std::size_t size = 0;
 };
 
 // One row of a list of descriptors, whose addresses are at the two sides.
@@ -66,9 +52,6 @@ class Agent {
   Result<LocalMemory> register_memory(void* data, std::size_t size, bool is_on_gpu);
   // kAlreadyExists while a transfer that is in progress uses it.
   Status deregister(const LocalMemory& memory);
-  static std::string describe(const LocalMemory& memory);
-  // kCorrupted if the text does not come from describe().
-  static Result<RemoteMemory> parse(std::string_view description, const std::string& agent);
 
   // Makes an agent known, or tells that it listens elsewhere now. kCorrupted if the blob is none.
   Status add_peer(const std::string& name, std::span<const std::byte> blob);

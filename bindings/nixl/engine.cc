@@ -114,7 +114,7 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD* memory) {
 }
 
 nixl_status_t Engine::getPublicData(const nixlBackendMD* memory, std::string& out) const {
-  out = Agent::describe(static_cast<const LocalMD*>(memory)->memory);
+  out = static_cast<const LocalMD*>(memory)->memory.describe();
   return NIXL_SUCCESS;
 }
 
@@ -127,7 +127,7 @@ nixl_status_t Engine::loadLocalMD(nixlBackendMD* memory, nixlBackendMD*& out) {
 nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc& memory, const nixl_mem_t& kind,
                                    const std::string& agent, nixlBackendMD*& out) {
   if (kind != DRAM_SEG && kind != VRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
-  auto parsed = Agent::parse(memory.metaInfo, agent);
+  auto parsed = RemoteMemory::parse(memory.metaInfo, agent);
   if (!parsed) return report(parsed.status(), "loading metadata");
   out = new RemoteMD(std::move(*parsed));
   return NIXL_SUCCESS;

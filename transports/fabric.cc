@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <utility>
 
+#include "runtime/bootstrap/printable.h"
 #include "runtime/descriptor_limit.h"
 #include "runtime/flight/recorder.h"
 #include "runtime/flight/report.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
+#include "transports/published.h"
 
 namespace dunlin::transport {
 namespace {
@@ -23,29 +25,6 @@ constexpr const char* kAddresses = "fabric";
 // The key of the address of a transport that opens on demand, for the peer that has asked.
 std::string address_key(Rank rank, std::string_view transport, Rank asker) {
   return fmt::format("fabric/{}/{}/{}", rank.value(), transport, asker.value());
-}
-
-// What a peer has published about one of its transports.
-struct PublishedAddress {
-  bool is_on_demand = false;
-  Bytes address;  // the transport's outline if is_on_demand
-};
-
-// Returns what `encoded`, made by publish_addresses(), holds for a transport, or nothing if the
-// peer does not have this transport.
-Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> encoded,
-                                                     std::string_view name) {
-  ByteReader reader(encoded);
-  const auto count = reader.number<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
-    const std::string found = reader.text();
-    const bool is_on_demand = reader.number<std::uint8_t>() != 0;
-    const auto address = reader.blob();
-    if (reader.ok() && found == name)
-      return std::optional(PublishedAddress{is_on_demand, Bytes(address.begin(), address.end())});
-  }
-  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed fabric address");
-  return std::optional<PublishedAddress>();
 }
 
 // Peers and large regions take descriptors, and the usual limit of 1,024 is meant for programs that
@@ -128,13 +107,12 @@ Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t
 }
 
 Status Fabric::publish_addresses() {
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(members_.size()));
+  PublishedAddresses own;
   for (const Member& member : members_) {
-    writer.text(member.transport->name()).number(static_cast<std::uint8_t>(!member.is_open));
-    writer.blob(member.is_open ? member.transport->address() : member.transport->outline());
+    own.of.push_back({std::string(member.transport->name()), !member.is_open,
+                      member.is_open ? member.transport->address() : member.transport->outline()});
   }
-  return bootstrap_.publish(Bootstrap::key_of(kAddresses, rank()), writer.take());
+  return bootstrap_.publish(Bootstrap::key_of(kAddresses, rank()), own.encode());
 }
 
 void Fabric::collect_wait_fds() {
@@ -169,17 +147,16 @@ Status Fabric::open(Member& member, Rank peer, std::span<const std::byte> peers_
 
 void Fabric::take_requests() {
   while (const auto message = bootstrap_.mail().receive(MailTopic::kFabric)) {
-    ByteReader reader(message->text);
-    const std::string name = reader.text();
-    const auto outline = reader.blob();
+    const auto request = OpenRequest::decode(message->text);
+    if (!request) continue;
     const auto asked = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
-      return member.transport->name() == name;
+      return member.transport->name() == request->transport;
     });
     // Otherwise it is meant for a former fabric of this process.
-    if (!reader.at_end() || asked == members_.end()) continue;
-    if (Status status = open(*asked, message->from, outline); !status.is_ok()) {
+    if (asked == members_.end()) continue;
+    if (Status status = open(*asked, message->from, request->outline); !status.is_ok()) {
       DUNLIN_WARN("rank {} asks for a connection over {}, which does not work here: {}",
-                  message->from.value(), name, status.to_string());
+                  message->from.value(), request->transport, status.to_string());
     }
   }
 }
@@ -188,9 +165,9 @@ Result<Bytes> Fabric::ask_for_address(Member& member, Rank peer, TimePoint deadl
   if (peer == rank()) return member.transport->address();
   const std::string_view name = member.transport->name();
   if (member.asked.insert(peer).second) {
-    const Bytes request = ByteWriter().text(name).blob(member.transport->outline()).take();
+    const OpenRequest request{std::string(name), member.transport->outline()};
     static_assert(Transport::kLargestOutline + 64 <= Mail::kLargestMessage);
-    bootstrap_.mail().send(MailTopic::kFabric, peer, request);
+    bootstrap_.mail().send(MailTopic::kFabric, peer, request.encode());
   }
   auto address = bootstrap_.lookup_from(peer, address_key(peer, name, rank()), remaining(deadline));
   if (address || address.status().code() != Code::kDeadlineExceeded) return address;
@@ -253,26 +230,25 @@ Result<Fabric::Connection> Fabric::connect(Rank peer, TimePoint deadline) {
         addresses_[peer],
         bootstrap_.lookup_from(peer, Bootstrap::key_of(kAddresses, peer), remaining(deadline)));
   }
-  const Bytes& addresses = addresses_.at(peer);
+  DUNLIN_ASSIGN(const auto addresses, PublishedAddresses::decode(addresses_.at(peer)));
   std::string refusals = left_out_;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Transport& transport = *members_[i].transport;
-    DUNLIN_ASSIGN(auto published, find_address(addresses, transport.name()));
-    if (!published) {
+    const PublishedAddress* const published = addresses.find(transport.name());
+    if (published == nullptr) {
       refusals += fmt::format("{}: the peer does not have it; ", transport.name());
       continue;
     }
+    Bytes address = published->address;
     // Opening this end first keeps ranks that ask each other from waiting for each other.
-    Status refusal =
-        published->is_on_demand ? open(members_[i], peer, published->address) : Status::ok();
+    Status refusal = published->is_on_demand ? open(members_[i], peer, address) : Status::ok();
     if (refusal.is_ok() && published->is_on_demand) {
-      DUNLIN_ASSIGN(published->address, ask_for_address(members_[i], peer, deadline));
-      if (published->address.empty())
-        refusal = {Code::kUnavailable, "it does not work at the peer"};
+      DUNLIN_ASSIGN(address, ask_for_address(members_[i], peer, deadline));
+      if (address.empty()) refusal = {Code::kUnavailable, "it does not work at the peer"};
     }
-    if (refusal.is_ok()) refusal = transport.reach(peer, published->address);
+    if (refusal.is_ok()) refusal = transport.reach(peer, address);
     if (refusal.is_ok()) {
-      auto link = transport.connect(peer, published->address);
+      auto link = transport.connect(peer, address);
       if (link) {
         Connection connection;
         connection.link = std::move(link).value();
@@ -367,24 +343,15 @@ Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
                                                             std::span<const std::byte> descriptor) {
   DUNLIN_ASSIGN(Link* const to, link(peer));
   const std::string_view wanted = transport_of(peer);
-  ByteReader reader(descriptor);
-  const auto region_size = reader.number<std::uint64_t>();
-  const auto count = reader.number<std::uint32_t>();
-  std::optional<std::span<const std::byte>> own;
-  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
-    const std::string name = reader.text();
-    const auto part = reader.blob();
-    if (name == wanted) own = part;
-  }
-  const std::string refusals = reader.text();
-  if (!reader.at_end())
-    return Status(Code::kCorrupted, "malformed region descriptor").with_peer(peer);
-  if (!own) {
-    return Status(Code::kUnavailable,
-                  fmt::format("the region is not registered with {}: {}", wanted, refusals))
+  auto region = RegionDescriptor::decode(descriptor);
+  if (!region) return std::move(region).status().with_peer(peer);
+  const Bytes* const own = region->find(wanted);
+  if (own == nullptr) {
+    return Status(Code::kUnavailable, fmt::format("the region is not registered with {}: {}",
+                                                  wanted, bootstrap::printable(region->refusals)))
         .with_peer(peer);
   }
-  return to->import_region(*own, region_size);
+  return to->import_region(*own, region->size);
 }
 
 void Fabric::wake() {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include "transports/published.h"
 
 namespace dunlin::transport {
 namespace {
@@ -26,15 +26,12 @@ Result<LocalSlice> LocalRegion::slice(std::size_t offset, std::size_t size) cons
 }
 
 Bytes LocalRegion::descriptor() const {
-  const auto count = std::count_if(transports_.begin(), transports_.end(),
-                                   [](const auto& region) { return region != nullptr; });
-  ByteWriter writer;
-  writer.number(std::uint64_t{size()}).number(static_cast<std::uint32_t>(count));
+  RegionDescriptor descriptor{size(), {}, refusals_};
   for (const auto& region : transports_) {
-    if (region) writer.text(region->transport()).blob(region->descriptor());
+    if (region)
+      descriptor.parts.emplace_back(std::string(region->transport()), region->descriptor());
   }
-  writer.text(refusals_);
-  return writer.take();
+  return descriptor.encode();
 }
 
 Result<RemoteSlice> RemoteSlice::slice(std::size_t offset, std::size_t size) const {

@@ -1,5 +1,5 @@
-// Messages, answers and addresses of the tcp transport (transports/tcp/wire.h, address.h). What is
-// taken off a frame lies within it, and is the whole of it.
+// Messages, answers, addresses and regions of the tcp transport (transports/tcp/wire.h, address.h).
+// What is taken off a frame lies within it, and is the whole of it.
 #include "transports/tcp/wire.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace transport::tcp;
 
-enum Mode : std::uint8_t { kMessages, kAnswers, kAddress, kModes };
+enum Mode : std::uint8_t { kMessages, kAnswers, kAddress, kRegion, kModes };
 
 void append(Bytes& bytes, std::span<const std::byte> more) {
   bytes.insert(bytes.end(), more.begin(), more.end());
@@ -60,6 +60,11 @@ void check_address(std::span<const std::byte> bytes) {
   FUZZ_CHECK(again.is_ok() && equal(again->encode(), address->encode()));
   FUZZ_CHECK(again->endpoints == address->endpoints && again->host == address->host);
   for (const Endpoint& endpoint : address->endpoints) FUZZ_CHECK(!endpoint.to_string().empty());
+}
+
+void check_region(std::span<const std::byte> bytes) {
+  const auto region = TcpDescriptor::decode(bytes);
+  if (region) FUZZ_CHECK(region->id != 0 && equal(region->encode(), bytes));
 }
 
 Bytes with_mode(Mode mode) {
@@ -123,7 +128,9 @@ std::vector<Seed> seeds() {
   append_header(answers, read);
   append(answers, payload);
   append_header(answers, rejected);
-  return {{"messages", messages}, {"answers", answers}, address_seed()};
+  Bytes region = with_mode(kRegion);
+  append(region, TcpDescriptor{7}.encode());
+  return {{"messages", messages}, {"answers", answers}, {"region", region}, address_seed()};
 }
 
 }  // namespace dunlin::fuzz
@@ -135,5 +142,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (mode == kMessages) check_messages(input.rest());
   if (mode == kAnswers) check_answers(input.rest());
   if (mode == kAddress) check_address(input.rest());
+  if (mode == kRegion) check_region(input.rest());
   return 0;
 }

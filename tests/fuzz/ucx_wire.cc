@@ -8,7 +8,7 @@ namespace {
 
 using namespace transport::ucx;
 
-enum Mode : std::uint8_t { kMessage, kService, kAddress, kModes };
+enum Mode : std::uint8_t { kMessage, kService, kAddress, kRegion, kModes };
 
 void check_message(std::span<const std::byte> bytes) {
   const auto header = MessageHeader::parse(bytes.data(), bytes.size());
@@ -30,6 +30,23 @@ void check_service(std::span<const std::byte> bytes) {
 void check_address(std::span<const std::byte> bytes) {
   const auto address = Address::decode(bytes);
   if (address) FUZZ_CHECK(equal(address->encode(), bytes));
+}
+
+void check_region(std::span<const std::byte> bytes) {
+  const auto region = UcxDescriptor::decode(bytes);
+  if (!region) return;
+  FUZZ_CHECK(region->id != 0 && region->key.size() <= bytes.size());
+  // The one byte that may differ is whether the memory is kept.
+  const Bytes encoded = region->encode();
+  const auto again = UcxDescriptor::decode(encoded);
+  FUZZ_CHECK(again.is_ok() && encoded.size() == bytes.size());
+  FUZZ_CHECK(equal(again->encode(), encoded));
+}
+
+Seed encoded_seed(std::string name, Mode mode, const Bytes& encoded) {
+  Bytes bytes{static_cast<std::byte>(mode)};
+  bytes.insert(bytes.end(), encoded.begin(), encoded.end());
+  return {std::move(name), bytes};
 }
 
 template <typename Header>
@@ -58,12 +75,11 @@ std::vector<Seed> seeds() {
   address.token = 5;
   address.cells = 512;
   for (Bytes& worker : address.worker) worker.assign(12, std::byte{3});
-  const Bytes encoded = address.encode();
-  Bytes with_mode{static_cast<std::byte>(kAddress)};
-  with_mode.insert(with_mode.end(), encoded.begin(), encoded.end());
+  const UcxDescriptor region{7, 0x7f0000001000, true, Bytes(30, std::byte{4})};
   return {seed("message", kMessage, message, message.wire_size()),
           seed("service", kService, service, sizeof service),
-          {"address", with_mode}};
+          encoded_seed("address", kAddress, address.encode()),
+          encoded_seed("region", kRegion, region.encode())};
 }
 
 }  // namespace dunlin::fuzz
@@ -75,5 +91,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (mode == kMessage) check_message(input.rest());
   if (mode == kService) check_service(input.rest());
   if (mode == kAddress) check_address(input.rest());
+  if (mode == kRegion) check_region(input.rest());
   return 0;
 }

@@ -1,5 +1,5 @@
 // What arrives at the verbs transport (transports/verbs/connect/wire.h): addresses, connection
-// messages, and the records and immediates of notifications.
+// messages, descriptors of regions, and the records and immediates of notifications.
 #include "transports/verbs/connect/wire.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace transport::verbs;
 
-enum Mode : std::uint8_t { kAddress, kConnection, kRecord, kImmediate, kModes };
+enum Mode : std::uint8_t { kAddress, kConnection, kRecord, kImmediate, kRegion, kModes };
 
 void check_address(std::span<const std::byte> bytes) {
   const auto address = Address::decode(bytes);
@@ -57,6 +57,13 @@ void check_immediate(std::uint32_t immediate) {
   if (const auto form = ShortForm::decode(immediate)) FUZZ_CHECK(form->encode() == immediate);
 }
 
+void check_region(std::span<const std::byte> bytes) {
+  const auto region = VerbsDescriptor::decode(bytes);
+  if (!region) return;
+  FUZZ_CHECK(region->id != 0 && !region->keys.empty() && region->keys.size() <= kMostPorts);
+  FUZZ_CHECK(equal(region->encode(), bytes));
+}
+
 Seed seed(std::string name, Mode mode, std::span<const std::byte> content) {
   Bytes bytes{static_cast<std::byte>(mode)};
   bytes.insert(bytes.end(), content.begin(), content.end());
@@ -87,7 +94,8 @@ std::vector<Seed> seeds() {
   record_bytes.insert(record_bytes.end(), content.begin(), content.end());
   ByteWriter immediate;
   immediate.number(ShortForm{3, 1, true}.encode());
-  return {seed("address", kAddress, address.encode()),
+  const VerbsDescriptor region{7, 0x7f0000001000, {17, 18}, true, false, 3};
+  return {seed("address", kAddress, address.encode()), seed("region", kRegion, region.encode()),
           seed("request", kConnection, message.encode(5, 6)), seed("record", kRecord, record_bytes),
           seed("short", kImmediate, immediate.take())};
 }
@@ -109,6 +117,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       check_record(input.rest(), cell);
       break;
     }
+    case kRegion:
+      check_region(input.rest());
+      break;
     default:
       check_immediate(input.take<std::uint32_t>());
   }

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+
+#include "transports/channel/slot_offer.h"
 
 namespace dunlin::transport {
 namespace {
@@ -12,78 +13,31 @@ namespace {
 // A notice of a death takes milliseconds on one host and at most a heartbeat between hosts.
 constexpr auto kNewsTime = std::chrono::milliseconds(500);
 
-// What a rank publishes for its neighbors. SlotExchange::describe() encodes it.
-struct Offer {
-  struct In {
-    Rank from;
-    NotifyId first_cell{};
-    std::uint64_t offset = 0;  // of this edge's slots in the region
-  };
-  struct Out {
-    Rank to;
-    NotifyId ack_cell{};
-  };
-  std::uint64_t slot_bytes = 0;
-  std::uint64_t stride = 0;
-  std::uint32_t depth = 0;
-  bool is_on_gpu = false;
-  std::string terms;
-  Bytes region;
-  std::vector<In> in;
-  std::vector<Out> out;
-};
-
-NotifyId read_cell(ByteReader& reader) {
-  return NotifyId(reader.number<std::uint32_t>());
-}
-
-Result<Offer> decode(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
-  Offer offer;
-  offer.slot_bytes = reader.number<std::uint64_t>();
-  offer.stride = reader.number<std::uint64_t>();
-  offer.depth = reader.number<std::uint32_t>();
-  offer.is_on_gpu = reader.number<std::uint8_t>() != 0;
-  offer.terms = reader.text();
-  const auto region = reader.blob();
-  offer.region.assign(region.begin(), region.end());
-  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
-    const Rank from(reader.number<std::int32_t>());
-    const NotifyId cell = read_cell(reader);
-    offer.in.push_back({from, cell, reader.number<std::uint64_t>()});
-  }
-  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
-    const Rank to(reader.number<std::int32_t>());
-    offer.out.push_back({to, read_cell(reader)});
-  }
-  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed channel offer");
-  return offer;
-}
-
-Result<Offer> lookup_offer(bootstrap::NeighborValues& offers, const SlotOptions& ours, Rank peer,
-                           Duration timeout) {
+Result<SlotOffer> lookup_offer(bootstrap::NeighborValues& offers, const SlotOptions& ours,
+                               Rank peer, Duration timeout) {
   auto bytes = offers.lookup(peer, timeout);
   if (!bytes)
     return std::move(bytes).status().with_context("waiting for a neighbor's slots").with_peer(peer);
-  DUNLIN_ASSIGN(Offer offer, decode(*bytes));
-  if (offer.terms != ours.terms) {
+  auto offer = SlotOffer::decode(*bytes);
+  if (!offer) return std::move(offer).status().with_peer(peer);
+  if (offer->terms != ours.terms) {
     return Status(Code::kInvalidArgument, fmt::format("'{}': the peer has '{}', this rank '{}'",
-                                                      ours.name, offer.terms, ours.terms))
+                                                      ours.name, offer->terms, ours.terms))
         .with_peer(peer);
   }
-  if (offer.slot_bytes != ours.slot_bytes || offer.depth != ours.depth) {
+  if (offer->slot_bytes != ours.slot_bytes || offer->depth != ours.depth) {
     return Status(
                Code::kInvalidArgument,
                fmt::format("'{}': the peer has {} slots of {} bytes, this rank {} of {}", ours.name,
-                           offer.depth, offer.slot_bytes, ours.depth, ours.slot_bytes))
+                           offer->depth, offer->slot_bytes, ours.depth, ours.slot_bytes))
         .with_peer(peer);
   }
-  if (offer.is_on_gpu != (ours.gpu != nullptr)) {
+  if (offer->is_on_gpu != (ours.gpu != nullptr)) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}': the slots of the peer are in {} memory, those of this rank in "
                               "{} memory",
-                              ours.name, offer.is_on_gpu ? "GPU" : "host",
-                              offer.is_on_gpu ? "host" : "GPU"))
+                              ours.name, offer->is_on_gpu ? "GPU" : "host",
+                              offer->is_on_gpu ? "host" : "GPU"))
         .with_peer(peer);
   }
   return offer;
@@ -216,31 +170,25 @@ Result<std::unique_ptr<LocalRegion>> SlotExchange::allocate_slots(std::size_t by
 }
 
 Bytes SlotExchange::describe() const {
-  ByteWriter writer;
-  writer.number(std::uint64_t{options_.slot_bytes})
-      .number(std::uint64_t{stride_})
-      .number(options_.depth)
-      .number(static_cast<std::uint8_t>(options_.gpu != nullptr))
-      .text(options_.terms);
-  writer.blob(memory_ ? memory_->descriptor() : Bytes());
-  writer.number(static_cast<std::uint32_t>(in_.size()));
-  for (std::size_t i = 0; i < in_.size(); ++i) {
-    writer.number(in_[i].from.value()).number(static_cast<std::uint32_t>(in_[i].first_cell));
-    writer.number(std::uint64_t{i * options_.depth * stride_});
-  }
-  writer.number(static_cast<std::uint32_t>(out_.size()));
-  for (const OutSlots& edge : out_) {
-    writer.number(edge.to.value()).number(static_cast<std::uint32_t>(edge.ack_cell));
-  }
-  return writer.take();
+  SlotOffer offer;
+  offer.slot_bytes = options_.slot_bytes;
+  offer.stride = stride_;
+  offer.depth = options_.depth;
+  offer.is_on_gpu = options_.gpu != nullptr;
+  offer.terms = options_.terms;
+  if (memory_) offer.region = memory_->descriptor();
+  for (std::size_t i = 0; i < in_.size(); ++i)
+    offer.in.push_back({in_[i].from, in_[i].first_cell, i * options_.depth * stride_});
+  for (const OutSlots& edge : out_) offer.out.push_back({edge.to, edge.ack_cell});
+  return offer.encode();
 }
 
 Status SlotExchange::connect_in(InSlots& edge) {
-  DUNLIN_ASSIGN(const Offer offer,
+  DUNLIN_ASSIGN(const SlotOffer offer,
                 lookup_offer(offers_, options_, edge.from, fabric_.config().deadline));
   const auto counterpart =
       std::find_if(offer.out.begin(), offer.out.end(),
-                   [&](const Offer::Out& out) { return out.to == fabric_.rank(); });
+                   [&](const SlotOffer::Out& out) { return out.to == fabric_.rank(); });
   if (counterpart == offer.out.end())
     return no_such_edge(options_.name, edge.from, fabric_.rank(), edge.from);
   edge.peer_ack_cell = counterpart->ack_cell;
@@ -249,11 +197,11 @@ Status SlotExchange::connect_in(InSlots& edge) {
 }
 
 Status SlotExchange::connect_out(OutSlots& edge) {
-  DUNLIN_ASSIGN(const Offer offer,
+  DUNLIN_ASSIGN(const SlotOffer offer,
                 lookup_offer(offers_, options_, edge.to, fabric_.config().deadline));
-  const auto counterpart = std::find_if(offer.in.begin(), offer.in.end(), [&](const Offer::In& in) {
-    return in.from == fabric_.rank();
-  });
+  const auto counterpart =
+      std::find_if(offer.in.begin(), offer.in.end(),
+                   [&](const SlotOffer::In& in) { return in.from == fabric_.rank(); });
   if (counterpart == offer.in.end())
     return no_such_edge(options_.name, fabric_.rank(), edge.to, edge.to);
   edge.peer_first_cell = counterpart->first_cell;

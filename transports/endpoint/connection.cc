@@ -10,6 +10,8 @@
 
 namespace dunlin::transport {
 
+using endpoint::ImportAnswer;
+using endpoint::ImportRequest;
 using endpoint::MessageKind;
 
 std::string_view Connection::awaited() const {
@@ -263,7 +265,7 @@ Result<RemoteRegion*> Connection::remote(MemoryId id) {
   }
   if (step_ != Step::kOpen) return status_;
   DUNLIN_TRY(messages_->send(MessageKind::kImport,
-                             ByteWriter().number(static_cast<std::uint64_t>(id)).take()));
+                             ImportRequest{static_cast<std::uint64_t>(id)}.encode()));
   imports_.emplace(id, Import());
   return Status::busy();
 }
@@ -273,35 +275,28 @@ void Connection::forget(MemoryId id) {
 }
 
 void Connection::answer_import(std::span<const std::byte> request) {
-  ByteReader reader(request);
-  const auto id = reader.number<std::uint64_t>();
-  if (!reader.at_end()) return end(Status(Code::kCorrupted, "a malformed request for memory"));
-  auto found = region(MemoryId(id));
-  ByteWriter answer;
-  answer.number(id).number(static_cast<std::uint8_t>(found.status().code()));
-  answer.text(found.status().message());
-  answer.blob(found ? (*found)->descriptor() : Bytes());
-  if (Status status = messages_->send(MessageKind::kImported, answer.take()); !status.is_ok())
+  auto asked = ImportRequest::decode(request);
+  if (!asked) return end(std::move(asked).status());
+  auto found = region(MemoryId(asked->id));
+  ImportAnswer answer{asked->id, found.status().code(), std::string(found.status().message()), {}};
+  if (found) answer.descriptor = (*found)->descriptor();
+  if (Status status = messages_->send(MessageKind::kImported, answer.encode()); !status.is_ok())
     end(std::move(status));
 }
 
 void Connection::take_import(std::span<const std::byte> answer) {
-  ByteReader reader(answer);
-  const auto id = MemoryId(reader.number<std::uint64_t>());
-  const auto code = static_cast<Code>(reader.number<std::uint8_t>());
-  const std::string why = reader.text();
-  const auto descriptor = reader.blob();
-  if (!reader.at_end()) return end(Status(Code::kCorrupted, "a malformed answer about memory"));
-  const auto found = imports_.find(id);
+  auto told = ImportAnswer::decode(answer);
+  if (!told) return end(std::move(told).status());
+  const auto found = imports_.find(MemoryId(told->id));
   // Forgotten meanwhile, perhaps asked for again: the first answer counts.
   if (found == imports_.end() || !found->second.status.is_busy()) return;
-  if (code != Code::kOk) {
+  if (told->code != Code::kOk) {
     found->second.status =
-        Status(code, "the peer cannot grant access: " + bootstrap::printable(why))
+        Status(told->code, "the peer cannot grant access: " + bootstrap::printable(told->why))
             .with_peer(peer());
     return;
   }
-  auto region = fabric_->import_region(peer(), descriptor);
+  auto region = fabric_->import_region(peer(), told->descriptor);
   found->second.status = region.status();
   if (region) found->second.region = std::move(*region);
 }

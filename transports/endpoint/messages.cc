@@ -9,12 +9,6 @@
 #include "transports/endpoint/constants.h"
 
 namespace dunlin::transport::endpoint {
-namespace {
-
-// In a tag, beside the kind: further parts of the message follow.
-constexpr std::uint64_t kMore = std::uint64_t{1} << 8;
-
-}  // namespace
 
 Result<std::unique_ptr<MessageStream>> MessageStream::create(SlotExchange& slots,
                                                              std::size_t largest_message,
@@ -37,7 +31,8 @@ MessageStream::MessageStream(SlotExchange& slots, std::size_t largest_message, T
       take_(std::move(take)),
       staging_(std::move(staging)),
       out_(slots, slots.out().front()),
-      in_(slots, slots.in().front()) {}
+      in_(slots, slots.in().front()),
+      arriving_(slot_bytes_, largest_message) {}
 
 Status MessageStream::send(MessageKind kind, std::span<const std::byte> message) {
   if (message.size() > largest_message_) {
@@ -49,7 +44,7 @@ Status MessageStream::send(MessageKind kind, std::span<const std::byte> message)
     return Status::busy();
   DUNLIN_TRY(pump());
   if (pending_.empty() && message.size() <= slot_bytes_) {
-    Status status = send_part(message, static_cast<std::uint64_t>(kind));
+    Status status = send_part(message, PartTag{kind}.encode());
     if (!status.is_busy()) return status;
   }
   pending_bytes_ += message.size();
@@ -63,7 +58,7 @@ Status MessageStream::pump() {
     const std::span<const std::byte> rest = std::span(next.bytes).subspan(next.sent);
     const std::span<const std::byte> part = rest.first(std::min(rest.size(), slot_bytes_));
     const bool is_last = part.size() == rest.size();
-    Status status = send_part(part, static_cast<std::uint64_t>(next.kind) | (is_last ? 0 : kMore));
+    Status status = send_part(part, PartTag{next.kind, !is_last}.encode());
     if (status.is_busy()) return Status::ok();
     DUNLIN_TRY(std::move(status));
     next.sent += part.size();
@@ -90,16 +85,9 @@ Status MessageStream::send_part(std::span<const std::byte> part, std::uint64_t t
 
 Status MessageStream::take_one() {
   const auto part = in_.poll();
-  const auto kind = static_cast<std::uint8_t>(part->tag);
-  if (kind > static_cast<std::uint8_t>(MessageKind::kImported) ||
-      part->data.size() > largest_message_ - arriving_.size()) {
-    return {Code::kCorrupted,
-            fmt::format("a part of {} bytes of a message of kind {}", part->data.size(), kind)};
-  }
-  arriving_.insert(arriving_.end(), part->data.begin(), part->data.end());
-  const bool is_last = (part->tag & kMore) == 0;
+  DUNLIN_ASSIGN(auto message, arriving_.add(part->tag, part->data));
   if (Status status = in_.release(); !status.is_ok() && !status.is_busy()) return status;
-  if (is_last) take_(static_cast<MessageKind>(kind), std::exchange(arriving_, {}));
+  if (message) take_(message->kind, std::move(message->bytes));
   return Status::ok();
 }
 

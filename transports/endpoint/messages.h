@@ -11,10 +11,9 @@
 #include <span>
 
 #include "transports/channel/queue.h"
+#include "transports/endpoint/wire.h"
 
 namespace dunlin::transport::endpoint {
-
-enum class MessageKind : std::uint8_t { kGreeting, kProgram, kImport, kImported };
 
 class MessageStream {
  public:
@@ -66,7 +65,7 @@ class MessageStream {
   ReceiveQueue in_;
   std::deque<Pending> pending_;
   std::size_t pending_bytes_ = 0;
-  Bytes arriving_;  // the parts of a message that have arrived
+  Assembly arriving_;
 };
 
 }  // namespace dunlin::transport::endpoint

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <variant>
 
 #include "runtime/bootstrap/printable.h"
 #include "runtime/gpu/cuda_driver.h"
@@ -17,16 +17,9 @@
 namespace dunlin::transport::shm {
 namespace {
 
-// Pieces of a range of GPU memory. PyTorch's have 2 or 20 MiB: beyond any GPU's memory.
-constexpr std::uint32_t kMostPieces = 1 << 20;
-
 std::uint64_t inode_of(int fd) {
   struct stat info {};
   return fstat(fd, &info) == 0 ? info.st_ino : 0;
-}
-
-Status malformed(const Link& link) {
-  return Status(Code::kCorrupted, "malformed shm region descriptor").with_peer(link.peer());
 }
 
 }  // namespace
@@ -56,8 +49,6 @@ ShmRegion::~ShmRegion() {
 
 namespace {
 
-enum class DescriptorKind : std::uint8_t { kHost, kGpu, kGpuRange, kUnshared, kPrivate };
-
 // Exports memory as a range, once.
 Status export_range(const MemoryRegion& memory, std::optional<ExportedGpuRange>& range) {
   if (range) return Status::ok();
@@ -67,13 +58,12 @@ Status export_range(const MemoryRegion& memory, std::optional<ExportedGpuRange>&
   return Status::ok();
 }
 
-void write_range(ByteWriter& writer, const ExportedGpuRange& range) {
+GpuPieces describe(const ExportedGpuRange& range) {
   allow_process_memory_access();  // peers need the same permission to duplicate descriptors
-  writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpuRange));
-  writer.text(range.pci_bus_id).number(range.offset);
-  writer.number(static_cast<std::uint32_t>(range.descriptors.size()));
+  GpuPieces described{range.pci_bus_id, range.offset, {}};
   for (std::size_t i = 0; i < range.descriptors.size(); ++i)
-    writer.number(std::int32_t{range.descriptors[i].get()}).number(range.sizes[i]);
+    described.pieces.push_back({range.descriptors[i].get(), range.sizes[i]});
+  return described;
 }
 
 }  // namespace
@@ -89,13 +79,10 @@ Result<SharedGpuRegion> ShmRegion::share(const MemoryRegion& memory) {
   return SharedGpuRegion{allocation, static_cast<std::uint64_t>(memory.data() - found->base)};
 }
 
-void ShmRegion::write_gpu(ByteWriter& writer) const {
+void ShmRegion::describe_gpu(ShmDescriptor& descriptor) const {
   auto shared = shared_ ? Result<SharedGpuRegion>(*shared_) : share(*memory_);
   if (shared) {
-    writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpu));
-    writer.blob(std::as_bytes(std::span(&shared->allocation, 1)));
-    writer.number(shared->offset);
-    writer.number(static_cast<std::uint8_t>(memory_->is_owned()));
+    descriptor.memory = AllocatedGpuMemory{shared->allocation, shared->offset, memory_->is_owned()};
     return;
   }
   Status status = std::move(shared).status();
@@ -105,27 +92,28 @@ void ShmRegion::write_gpu(ByteWriter& writer) const {
         fmt::format("{}; DUNLIN_SHM_CMA=off keeps peers from its descriptors", status.message()));
   } else if (status.code() == Code::kUnavailable) {
     status = export_range(*memory_, range_);
-    if (status.is_ok()) return write_range(writer, *range_);
+    if (status.is_ok()) {
+      descriptor.memory = describe(*range_);
+      return;
+    }
   }
-  writer.number(static_cast<std::uint8_t>(DescriptorKind::kUnshared)).text(status.message());
+  descriptor.memory = UnsharedMemory{std::string(status.message())};
 }
 
 Bytes ShmRegion::descriptor() const {
-  ByteWriter writer;
-  writer.number(place_).number(generation_);
+  ShmDescriptor descriptor;
+  descriptor.place = place_;
+  descriptor.generation = generation_;
   if (memory_->kind() == MemoryKind::kCuda) {
-    write_gpu(writer);
+    describe_gpu(descriptor);
   } else if (memory_->fd() < 0 && allows_system_calls_) {
     allow_process_memory_access();
     if (server_ != nullptr) server_->offer_process_memory();
-    writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));
-    writer.number(std::uint64_t{reinterpret_cast<std::uintptr_t>(memory_->data())});
+    descriptor.memory = PrivateMemory{reinterpret_cast<std::uintptr_t>(memory_->data())};
   } else {
-    writer.number(static_cast<std::uint8_t>(DescriptorKind::kHost));
-    writer.number(std::int32_t{memory_->fd()}).number(inode_of(memory_->fd()));
-    writer.number(std::uint64_t{memory_->fd_offset()});
+    descriptor.memory = FileMemory{memory_->fd(), inode_of(memory_->fd()), memory_->fd_offset()};
   }
-  return writer.take();
+  return descriptor.encode();
 }
 
 Result<std::shared_ptr<GpuDriver>> ShmIndirect::driver() {
@@ -138,77 +126,61 @@ Result<std::shared_ptr<GpuDriver>> ShmIndirect::driver() {
 Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(
     const Link& link, PeerProcess& process, const PeerSegment& segment,
     std::span<const std::byte> descriptor, std::size_t size, ShmIndirect& indirect) {
-  ByteReader reader(descriptor);
-  const auto place = reader.number<std::uint32_t>();
-  const auto generation = reader.number<std::uint64_t>();
-  const auto kind = static_cast<DescriptorKind>(reader.number<std::uint8_t>());
-  if (!reader.ok() || place >= kMaxRegions || kind > DescriptorKind::kPrivate)
-    return malformed(link);
-  const bool is_on_gpu = kind == DescriptorKind::kGpu || kind == DescriptorKind::kGpuRange;
-  if (is_on_gpu && process.is_foreign()) {
+  auto decoded = ShmDescriptor::decode(descriptor, size);
+  if (!decoded) return std::move(decoded).status().with_peer(link.peer());
+  const auto* const gpu = std::get_if<AllocatedGpuMemory>(&decoded->memory);
+  const auto* const range = std::get_if<GpuPieces>(&decoded->memory);
+  if ((gpu != nullptr || range != nullptr) && process.is_foreign()) {
     // The table of openings names processes by their ids (openings.h).
     return Status(Code::kUnavailable,
                   "GPU memory is not shared between PID namespaces: give the containers one PID "
                   "namespace (--pid=host; in a pod, shareProcessNamespace)")
         .with_peer(link.peer());
   }
-  std::unique_ptr<ShmRemoteRegion> region(new ShmRemoteRegion(link, size, place, generation));
-  switch (kind) {
-    case DescriptorKind::kHost:
-      DUNLIN_TRY(region->map_host(link, process, segment, reader, size));
-      break;
-    case DescriptorKind::kGpu:
-      DUNLIN_TRY(region->open_gpu(link, segment, reader, size, indirect));
-      break;
-    case DescriptorKind::kGpuRange:
-      DUNLIN_TRY(region->map_gpu_range(link, process.pid(), segment, reader, size, indirect));
-      break;
-    case DescriptorKind::kPrivate:
-      DUNLIN_TRY(region->reach_private(link, process, reader, size, indirect));
-      break;
-    case DescriptorKind::kUnshared:
-      return Status(Code::kUnavailable,
-                    fmt::format("other processes cannot open this GPU memory: {}",
-                                bootstrap::printable(reader.text())))
-          .with_peer(link.peer());
+  if (const auto* const unshared = std::get_if<UnsharedMemory>(&decoded->memory)) {
+    return Status(Code::kUnavailable, fmt::format("other processes cannot open this GPU memory: {}",
+                                                  bootstrap::printable(unshared->why)))
+        .with_peer(link.peer());
   }
+  std::unique_ptr<ShmRemoteRegion> region(
+      new ShmRemoteRegion(link, size, decoded->place, decoded->generation));
+  if (const auto* const host = std::get_if<FileMemory>(&decoded->memory))
+    DUNLIN_TRY(region->map_host(link, process, segment, *host, size));
+  if (gpu != nullptr) DUNLIN_TRY(region->open_gpu(link, segment, *gpu, indirect));
+  if (range != nullptr)
+    DUNLIN_TRY(region->map_gpu_range(link, process.pid(), segment, *range, indirect));
+  if (const auto* const hidden = std::get_if<PrivateMemory>(&decoded->memory))
+    DUNLIN_TRY(region->reach_private(link, process, hidden->address, size, indirect));
   return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 
 Status ShmRemoteRegion::map_host(const Link& link, PeerProcess& process, const PeerSegment& segment,
-                                 ByteReader& reader, std::size_t size) {
-  const auto fd = reader.number<std::int32_t>();
-  const auto inode = reader.number<std::uint64_t>();
-  const auto offset = reader.number<std::uint64_t>();
-  if (!reader.at_end()) return malformed(link);
-  if (fd < 0) {
+                                 const FileMemory& host, std::size_t size) {
+  if (host.fd < 0) {
     return Status(
                Code::kUnavailable,
                "the peer does not let other processes access memory that Dunlin did not allocate "
                "(DUNLIN_SHM_CMA=off, or private memory)")
         .with_peer(link.peer());
   }
-  auto opened = process.open(generation_, fd, O_RDWR);
+  auto opened = process.open(generation_, host.fd, O_RDWR);
   // A server offers a region for as long as it is registered.
   const bool is_withdrawn =
       process.is_foreign() && !opened && opened.status().code() == Code::kNotFound;
   if (!opened && !is_withdrawn) return std::move(opened).status();
   // The owner may have freed this part of the file since, or closed the file, and its descriptor's
   // number may belong to another file now.
-  if (is_withdrawn || inode_of(opened->get()) != inode ||
+  if (is_withdrawn || inode_of(opened->get()) != host.inode ||
       !segment.is_registered(place_, generation_)) {
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
-  DUNLIN_ASSIGN(memory_, MemoryRegion::map(std::move(opened).value(), size, offset));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::map(std::move(opened).value(), size, host.offset));
   data_ = memory_->data();
   return Status::ok();
 }
 
-Status ShmRemoteRegion::reach_private(const Link& link, PeerProcess& process, ByteReader& reader,
+Status ShmRemoteRegion::reach_private(const Link& link, PeerProcess& process, std::uint64_t address,
                                       std::size_t size, ShmIndirect& indirect) {
-  const auto address = reader.number<std::uint64_t>();
-  if (!reader.at_end() || size > std::numeric_limits<std::uint64_t>::max() - address)
-    return malformed(link);
   data_ = reinterpret_cast<std::byte*>(address);
   if (process.pid() == getpid()) return Status::ok();
   is_unmapped_ = true;
@@ -253,33 +225,21 @@ Result<Fd> duplicate_descriptor(int pid, int fd) {
 }  // namespace
 
 Status ShmRemoteRegion::map_gpu_range(const Link& link, pid_t pid, const PeerSegment& segment,
-                                      ByteReader& reader, std::size_t size, ShmIndirect& indirect) {
-  const std::string bus = reader.text();
-  const auto offset = reader.number<std::uint64_t>();
-  const auto count = reader.number<std::uint32_t>();
-  if (!reader.ok() || count == 0 || count > kMostPieces) return malformed(link);
-  std::vector<std::int32_t> numbers;
-  std::vector<std::uint64_t> sizes;
-  std::uint64_t whole = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    numbers.push_back(reader.number<std::int32_t>());
-    sizes.push_back(reader.number<std::uint64_t>());
-    if (sizes.back() > std::numeric_limits<std::uint64_t>::max() - whole) return malformed(link);
-    whole += sizes.back();
-  }
-  if (!reader.at_end() || offset > whole || size > whole - offset) return malformed(link);
+                                      const GpuPieces& range, ShmIndirect& indirect) {
   DUNLIN_ASSIGN(auto driver, indirect.driver());
-  DUNLIN_ASSIGN(const int device, device_of(link, *driver, bus));
+  DUNLIN_ASSIGN(const int device, device_of(link, *driver, range.pci_bus_id));
   GpuRanges* const ranges = GpuRanges::of(*driver);
   if (ranges == nullptr)
     return Status(Code::kUnavailable, "the driver opens whole allocations only");
   std::vector<Fd> descriptors;
+  std::vector<std::uint64_t> sizes;
   Status failure;
-  for (const std::int32_t number : numbers) {
-    auto descriptor = duplicate_descriptor(pid, number);
+  for (const auto& piece : range.pieces) {
+    auto descriptor = duplicate_descriptor(pid, piece.fd);
     failure = descriptor.status();
     if (!failure.is_ok()) break;
     descriptors.push_back(std::move(descriptor).value());
+    sizes.push_back(piece.size);
   }
   // As long as the region is registered, its descriptors' numbers belong to nothing else.
   if (!segment.is_registered(place_, generation_))
@@ -290,25 +250,19 @@ Status ShmRemoteRegion::map_gpu_range(const Link& link, pid_t pid, const PeerSeg
   range_ = std::move(mapped).value();
   gpu_device_ = device;
   gpu_ = std::move(driver);
-  data_ = range_->data() + offset;
+  data_ = range_->data() + range.offset;
   indirect.is_used = true;
   return Status::ok();
 }
 
-Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
-                                 std::size_t size, ShmIndirect& indirect) {
-  const std::span<const std::byte> shared = reader.blob();
-  const auto offset = reader.number<std::uint64_t>();
-  const bool is_owned = reader.number<std::uint8_t>() != 0;
-  if (shared.size() == sizeof shared_) std::memcpy(&shared_, shared.data(), shared.size());
-  if (!reader.at_end() || shared.size() != sizeof shared_ || offset > shared_.size ||
-      size > shared_.size - offset)
-    return malformed(link);
+Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment,
+                                 const AllocatedGpuMemory& memory, ShmIndirect& indirect) {
+  shared_ = memory.allocation;
   DUNLIN_ASSIGN(auto driver, indirect.driver());
   const std::string_view bus(shared_.pci_bus_id.data(),
                              strnlen(shared_.pci_bus_id.data(), shared_.pci_bus_id.size()));
   DUNLIN_ASSIGN(const int device, device_of(link, *driver, bus));
-  if (is_owned) {
+  if (memory.is_owned) {
     auto recorded = segment.record_opening(place_, generation_);
     if (!recorded) return std::move(recorded).status().with_peer(link.peer());
     opening_ = std::move(recorded).value();
@@ -317,7 +271,7 @@ Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, B
   if (!opened) return std::move(opened).status().with_peer(link.peer());
   gpu_device_ = device;
   gpu_ = std::move(driver);
-  data_ = *opened + offset;
+  data_ = *opened + memory.offset;
   indirect.is_used = true;
   return Status::ok();
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runtime/gpu/ranges.h"
+#include "transports/shm/descriptor.h"
 #include "transports/shm/gpu_queue.h"
 #include "transports/shm/retired_memory.h"
 #include "transports/shm/segment.h"
@@ -53,7 +54,7 @@ class ShmRegion final : public TransportRegion {
   Bytes descriptor() const override;
 
  private:
-  void write_gpu(ByteWriter& writer) const;
+  void describe_gpu(ShmDescriptor& descriptor) const;
 
   std::shared_ptr<MemoryRegion> memory_;
   std::optional<SharedGpuRegion> shared_;
@@ -96,13 +97,13 @@ class ShmRemoteRegion final : public RemoteRegion {
   ShmRemoteRegion(const Link& link, std::size_t size, std::uint32_t place, std::uint64_t generation)
       : RemoteRegion(link, size), place_(place), generation_(generation) {}
   Status map_host(const Link& link, PeerProcess& process, const PeerSegment& segment,
-                  ByteReader& reader, std::size_t size);
-  Status open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
-                  std::size_t size, ShmIndirect& indirect);
-  Status map_gpu_range(const Link& link, pid_t pid, const PeerSegment& segment, ByteReader& reader,
+                  const FileMemory& host, std::size_t size);
+  Status open_gpu(const Link& link, const PeerSegment& segment, const AllocatedGpuMemory& memory,
+                  ShmIndirect& indirect);
+  Status map_gpu_range(const Link& link, pid_t pid, const PeerSegment& segment,
+                       const GpuPieces& range, ShmIndirect& indirect);
+  Status reach_private(const Link& link, PeerProcess& process, std::uint64_t address,
                        std::size_t size, ShmIndirect& indirect);
-  Status reach_private(const Link& link, PeerProcess& process, ByteReader& reader, std::size_t size,
-                       ShmIndirect& indirect);
 
   std::uint32_t place_;
   std::uint64_t generation_;

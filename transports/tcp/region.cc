@@ -36,17 +36,15 @@ TcpRegion::~TcpRegion() {
 }
 
 Bytes TcpRegion::descriptor() const {
-  return ByteWriter().number(id_).take();
+  return TcpDescriptor{id_}.encode();
 }
 
 Result<std::unique_ptr<RemoteRegion>> TcpRemoteRegion::import(const Link& link, Imports& imports,
                                                               std::span<const std::byte> descriptor,
                                                               std::size_t size) {
-  ByteReader reader(descriptor);
-  const auto id = reader.number<std::uint64_t>();
-  if (!reader.at_end() || id == 0)
-    return Status(Code::kCorrupted, "malformed tcp region descriptor").with_peer(link.peer());
-  return std::unique_ptr<RemoteRegion>(new TcpRemoteRegion(link, imports, id, size));
+  auto decoded = TcpDescriptor::decode(descriptor);
+  if (!decoded) return std::move(decoded).status().with_peer(link.peer());
+  return std::unique_ptr<RemoteRegion>(new TcpRemoteRegion(link, imports, decoded->id, size));
 }
 
 }  // namespace dunlin::transport::tcp

@@ -65,4 +65,16 @@ std::optional<Answer> Answer::take(std::span<const std::byte>& frame) {
   return answer;
 }
 
+Bytes TcpDescriptor::encode() const {
+  return ByteWriter().number(id).take();
+}
+
+Result<TcpDescriptor> TcpDescriptor::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const TcpDescriptor descriptor{reader.number<std::uint64_t>()};
+  if (!reader.at_end() || descriptor.id == 0)
+    return Status(Code::kCorrupted, "malformed tcp region descriptor");
+  return descriptor;
+}
+
 }  // namespace dunlin::transport::tcp

@@ -8,6 +8,8 @@
 #include <span>
 #include <type_traits>
 
+#include "runtime/bytes.h"
+#include "runtime/status.h"
 #include "transports/notification.h"
 #include "transports/tcp/constants.h"
 
@@ -103,6 +105,14 @@ struct Answer {
   std::span<const std::byte> bytes;
 
   static std::optional<Answer> take(std::span<const std::byte>& frame);
+};
+
+// Names a region to peers. Its number is never reused, and not 0.
+struct TcpDescriptor {
+  std::uint64_t id = 0;
+
+  Bytes encode() const;
+  static Result<TcpDescriptor> decode(std::span<const std::byte> bytes);
 };
 
 }  // namespace dunlin::transport::tcp

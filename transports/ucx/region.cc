@@ -48,26 +48,21 @@ UcxRegion::~UcxRegion() {
 }
 
 Bytes UcxRegion::descriptor() const {
-  ByteWriter writer;
-  writer.number(id_).number(reinterpret_cast<std::uint64_t>(mapped_.memory->data()));
-  writer.number(static_cast<std::uint8_t>(is_kept_)).blob(key_);
-  return writer.take();
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped_.memory->data());
+  return UcxDescriptor{id_, address, is_kept_, key_}.encode();
 }
 
 Result<std::unique_ptr<RemoteRegion>> UcxRemoteRegion::import(const Link& link,
                                                               Connection& connection,
                                                               std::span<const std::byte> descriptor,
                                                               std::size_t size) {
-  ByteReader reader(descriptor);
-  const auto id = reader.number<std::uint64_t>();
+  auto decoded = UcxDescriptor::decode(descriptor);
+  if (!decoded) return std::move(decoded).status().with_peer(link.peer());
   std::unique_ptr<UcxRemoteRegion> region(
-      new UcxRemoteRegion(link, connection.imports(), id, size));
-  region->address_ = reader.number<std::uint64_t>();
-  region->is_kept_ = reader.number<std::uint8_t>() != 0;
-  const auto key = reader.blob();
-  if (!reader.at_end() || id == 0) {
-    return Status(Code::kCorrupted, "malformed ucx region descriptor").with_peer(link.peer());
-  }
+      new UcxRemoteRegion(link, connection.imports(), decoded->id, size));
+  region->address_ = decoded->address;
+  region->is_kept_ = decoded->is_kept;
+  const Bytes& key = decoded->key;
   for (const LaneKind kind : kBothLanes) {
     const Endpoint* endpoint = connection.path(kind).endpoint.get();
     if (endpoint == nullptr) return Status(connection.path(kind).failure);

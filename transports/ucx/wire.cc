@@ -66,4 +66,23 @@ std::optional<ServiceHeader> ServiceHeader::parse(const void* bytes, std::size_t
   return header;
 }
 
+Bytes UcxDescriptor::encode() const {
+  ByteWriter writer;
+  writer.number(id).number(address).number(static_cast<std::uint8_t>(is_kept)).blob(key);
+  return writer.take();
+}
+
+Result<UcxDescriptor> UcxDescriptor::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  UcxDescriptor descriptor;
+  descriptor.id = reader.number<std::uint64_t>();
+  descriptor.address = reader.number<std::uint64_t>();
+  descriptor.is_kept = reader.number<std::uint8_t>() != 0;
+  const auto key = reader.blob();
+  descriptor.key.assign(key.begin(), key.end());
+  if (!reader.at_end() || descriptor.id == 0)
+    return Status(Code::kCorrupted, "malformed ucx region descriptor");
+  return descriptor;
+}
+
 }  // namespace dunlin::transport::ucx

@@ -91,4 +91,15 @@ struct ServiceHeader {
 };
 static_assert(sizeof(ServiceHeader) == 32 && std::is_trivially_copyable_v<ServiceHeader>);
 
+// Where a region is, for a peer.
+struct UcxDescriptor {
+  std::uint64_t id = 0;  // never reused, and not 0
+  std::uint64_t address = 0;
+  bool is_kept = false;  // the peer may fetch a put's bytes after the message that announces them
+  Bytes key;             // for UCX alone; empty: the region is not exposed to RMA
+
+  Bytes encode() const;
+  static Result<UcxDescriptor> decode(std::span<const std::byte> bytes);
+};
+
 }  // namespace dunlin::transport::ucx

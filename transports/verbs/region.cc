@@ -1,18 +1,11 @@
 #include "transports/verbs/region.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/log.h"
 
 namespace dunlin::transport::verbs {
-namespace {
-
-// Flags in the descriptor of a region.
-constexpr std::uint8_t kWantsLandings = 1;
-constexpr std::uint8_t kIsShadow = 2;
-constexpr std::uint8_t kIsOnGpu = 4;
-
-}  // namespace
 
 Result<std::unique_ptr<TransportRegion>> VerbsRegion::create(Engine& engine,
                                                              std::shared_ptr<MemoryRegion> memory) {
@@ -69,39 +62,32 @@ PortKeys VerbsRegion::local_keys() const {
 }
 
 Bytes VerbsRegion::descriptor() const {
-  std::uint8_t flags = 0;
-  if (gpu_) flags |= kIsOnGpu;
-  if (gpu_ && gpu_->wants_landings()) flags |= kWantsLandings;
-  if (gpu_ && gpu_->is_staged()) flags |= kIsShadow;
-  ByteWriter writer;
-  writer.number(id_).number(reinterpret_cast<std::uint64_t>(target().memory->data()));
-  writer.number(target().key->remote()).number(flags);
-  writer.number(static_cast<std::uint8_t>(host_.rail_keys.size()));
-  for (const auto& key : host_.rail_keys) writer.number(key->remote());
-  if (gpu_) writer.number(static_cast<std::uint32_t>(memory_->gpu_device()));
-  return writer.take();
+  VerbsDescriptor descriptor;
+  descriptor.id = id_;
+  descriptor.address = reinterpret_cast<std::uintptr_t>(target().memory->data());
+  descriptor.keys.push_back(target().key->remote());
+  for (const auto& key : host_.rail_keys) descriptor.keys.push_back(key->remote());
+  if (gpu_) {
+    descriptor.wants_landings = gpu_->wants_landings();
+    descriptor.is_shadow = gpu_->is_staged();
+    descriptor.gpu = static_cast<std::uint32_t>(memory_->gpu_device());
+  }
+  return descriptor.encode();
 }
 
 Result<std::unique_ptr<RemoteRegion>> VerbsRemoteRegion::import(
     const Link& link, Connection& connection, std::span<const std::byte> descriptor,
     std::size_t size) {
-  ByteReader reader(descriptor);
-  const auto id = reader.number<std::uint64_t>();
+  auto decoded = VerbsDescriptor::decode(descriptor);
+  if (!decoded) return std::move(decoded).status().with_peer(link.peer());
   std::unique_ptr<VerbsRemoteRegion> region(
-      new VerbsRemoteRegion(link, connection.imports, id, size));
-  region->address_ = reader.number<std::uint64_t>();
-  region->keys_[0] = reader.number<std::uint32_t>();
-  const auto flags = reader.number<std::uint8_t>();
-  region->is_on_gpu_ = (flags & kIsOnGpu) != 0;
-  region->wants_landings_ = (flags & kWantsLandings) != 0;
-  region->is_shadow_ = (flags & kIsShadow) != 0;
-  const std::size_t more = reader.number<std::uint8_t>();
-  for (std::size_t port = 1; port <= more && port < kMostPorts; ++port)
-    region->keys_[port] = reader.number<std::uint32_t>();
-  if (region->is_on_gpu_) region->gpu_ = reader.number<std::uint32_t>();
-  if (!reader.at_end() || id == 0) {
-    return Status(Code::kCorrupted, "malformed region descriptor of verbs").with_peer(link.peer());
-  }
+      new VerbsRemoteRegion(link, connection.imports, decoded->id, size));
+  region->address_ = decoded->address;
+  std::ranges::copy(decoded->keys, region->keys_.begin());
+  region->wants_landings_ = decoded->wants_landings;
+  region->is_shadow_ = decoded->is_shadow;
+  region->is_on_gpu_ = decoded->gpu.has_value();
+  region->gpu_ = decoded->gpu.value_or(0);
   return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 

@@ -9,6 +9,11 @@
 namespace dunlin::transport::verbs {
 namespace {
 
+// Flags of a region's descriptor.
+constexpr std::uint8_t kWantsLandings = 1;
+constexpr std::uint8_t kIsShadow = 2;
+constexpr std::uint8_t kIsOnGpu = 4;
+
 bool have_same_family(const PortAddress& one, const PortAddress& other) {
   const auto is_ipv6 = [](const std::string& ip) { return ip.find(':') != std::string::npos; };
   return one.ip.empty() || other.ip.empty() || is_ipv6(one.ip) == is_ipv6(other.ip);
@@ -130,6 +135,37 @@ std::optional<Notification> Record::notification(std::uint32_t cell, std::size_t
       number >= kCellNumbers)
     return std::nullopt;
   return Notification{NotifyId{cell}, sequence, tag, length, {inline_data, inline_size}};
+}
+
+Bytes VerbsDescriptor::encode() const {
+  std::uint8_t flags = 0;
+  if (wants_landings) flags |= kWantsLandings;
+  if (is_shadow) flags |= kIsShadow;
+  if (gpu) flags |= kIsOnGpu;
+  ByteWriter writer;
+  writer.number(id).number(address).number(keys.front()).number(flags);
+  writer.number(static_cast<std::uint8_t>(keys.size() - 1));
+  for (std::size_t port = 1; port < keys.size(); ++port) writer.number(keys[port]);
+  if (gpu) writer.number(*gpu);
+  return writer.take();
+}
+
+Result<VerbsDescriptor> VerbsDescriptor::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  VerbsDescriptor descriptor;
+  descriptor.id = reader.number<std::uint64_t>();
+  descriptor.address = reader.number<std::uint64_t>();
+  descriptor.keys.push_back(reader.number<std::uint32_t>());
+  const auto flags = reader.number<std::uint8_t>();
+  descriptor.wants_landings = (flags & kWantsLandings) != 0;
+  descriptor.is_shadow = (flags & kIsShadow) != 0;
+  for (auto left = reader.number<std::uint8_t>(); left > 0; --left)
+    descriptor.keys.push_back(reader.number<std::uint32_t>());
+  if ((flags & kIsOnGpu) != 0) descriptor.gpu = reader.number<std::uint32_t>();
+  const bool is_known = (flags & ~(kWantsLandings | kIsShadow | kIsOnGpu)) == 0;
+  if (!reader.at_end() || descriptor.id == 0 || descriptor.keys.size() > kMostPorts || !is_known)
+    return Status(Code::kCorrupted, "malformed region descriptor of verbs");
+  return descriptor;
 }
 
 }  // namespace dunlin::transport::verbs

@@ -221,4 +221,17 @@ inline constexpr std::uint32_t kConnected = kServiceImmediate + 3;
 // A landing note. The record holds a Landing.
 inline constexpr std::uint32_t kLanded = kServiceImmediate + 2;
 
+// Where a region is, for a peer.
+struct VerbsDescriptor {
+  std::uint64_t id = 0;             // never reused, and not 0
+  std::uint64_t address = 0;        // for the device
+  std::vector<std::uint32_t> keys;  // by port, 1 to kMostPorts of them
+  bool wants_landings = false;      // a put must be followed by a landing note
+  bool is_shadow = false;  // the address is that of a shadow, which takes no gets and atomics
+  std::optional<std::uint32_t> gpu;  // the owner's number of it; nothing: host memory
+
+  Bytes encode() const;
+  static Result<VerbsDescriptor> decode(std::span<const std::byte> bytes);
+};
+
 }  // namespace dunlin::transport::verbs

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "collectives/communicator/mismatch.h"
+#include "collectives/communicator/offers.h"
 #include "collectives/kernels/gpu/arguments.h"
 #include "collectives/schedule/gpu_compute.h"
 #include "runtime/fnv.h"
@@ -135,34 +136,30 @@ std::uint32_t Members::options_hash() const {
 }
 
 Bytes Members::offer() const {
-  return ByteWriter()
-      .number(static_cast<std::uint32_t>(cells_))
-      .number(options_hash())
-      .number(hash_of(host_identity(fabric_.config().host_id)))
-      .take();
+  return MemberOffer{cells_, options_hash(), hash_of(host_identity(fabric_.config().host_id))}
+      .encode();
 }
 
 Status Members::meet(TimePoint until) {
-  auto offers = gather("offer", offer(), until);
-  if (!offers) {
-    return std::move(offers).status().with_context(
+  auto gathered = gather("offer", offer(), until);
+  if (!gathered) {
+    return std::move(gathered).status().with_context(
         fmt::format("waiting for the members of communicator '{}'", options_.name));
   }
+  DUNLIN_ASSIGN(const auto offers, MemberOffer::decode_all(*gathered, options_.members.size()));
   const std::uint32_t own_options = options_hash();
   std::map<std::uint64_t, int> number_of_host;
   std::vector<int> host_of;
-  ByteReader reader(*offers);
-  for (int member = 0; member < size(); ++member) {
-    first_cells_[static_cast<std::size_t>(member)] = NotifyId(reader.number<std::uint32_t>());
-    const auto options = reader.number<std::uint32_t>();
-    const auto host = reader.number<std::uint64_t>();
-    if (!reader.ok() || options != own_options) {
+  for (std::size_t member = 0; member < offers.size(); ++member) {
+    const MemberOffer& theirs = offers[member];
+    first_cells_[member] = theirs.first_cell;
+    if (theirs.options != own_options) {
       return Status(Code::kInvalidArgument,
                     fmt::format("communicator '{}': the member has other options", options_.name))
-          .with_peer(options_.members[static_cast<std::size_t>(member)]);
+          .with_peer(options_.members[member]);
     }
-    host_of.push_back(
-        number_of_host.try_emplace(host, static_cast<int>(number_of_host.size())).first->second);
+    const auto number = static_cast<int>(number_of_host.size());
+    host_of.push_back(number_of_host.try_emplace(theirs.host, number).first->second);
   }
   hosts_ = Grouping::of(host_of);
   grouping_ = hosts_;
@@ -194,7 +191,7 @@ Status Members::agree_on_mapping(TimePoint until) {
   const std::array own{static_cast<std::byte>(has_all)};
   if (!has_all) return fabric_.bootstrap().contribute(key("mapped"), group_, own);
   DUNLIN_ASSIGN(const Bytes answers, gather("mapped", own, until));
-  is_all_mapped_ = std::ranges::all_of(answers, [](std::byte each) { return each != std::byte{}; });
+  DUNLIN_ASSIGN(is_all_mapped_, decode_mapped(answers, options_.members.size()));
   return Status::ok();
 }
 

@@ -24,34 +24,20 @@ void MismatchNews::publish_own(const std::string& text) {
 void MismatchNews::tell(std::uint64_t part, const std::string& own_text, int other,
                         std::string other_text) {
   publish_own(own_text);
-  ByteWriter writer;
-  writer.number(part)
-      .number(static_cast<std::int32_t>(self_))
-      .number(static_cast<std::int32_t>(other))
-      .text(own_text)
-      .text(other_text);
-  (void)bootstrap_.post(topic(communicator_), writer.take());
+  MismatchReport report{part, self_, other, own_text, std::move(other_text)};
+  (void)bootstrap_.post(topic(communicator_), report.encode());
   // If another member was first, all report what that one has found.
   look({});
-  if (!news_) news_ = News{self_, other, own_text, std::move(other_text)};
+  if (!news_) news_ = std::move(report);
 }
 
 void MismatchNews::look(const Describe& own) {
   const auto value = bootstrap_.lookup(topic(communicator_), Duration::zero());
   if (!value) return;
-  ByteReader reader(*value);
-  const auto part = reader.number<std::uint64_t>();
-  News news;
-  news.finder = reader.number<std::int32_t>();
-  news.other = reader.number<std::int32_t>();
-  news.finder_text = reader.text();
-  news.other_text = reader.text();
-  const auto is_member = [&](int member) {
-    return member >= 0 && static_cast<std::size_t>(member) < members_.size();
-  };
-  if (!reader.at_end() || !is_member(news.finder) || !is_member(news.other)) return;
-  if (const std::string text = own ? own(part) : ""; !text.empty()) publish_own(text);
-  news_ = std::move(news);
+  auto news = MismatchReport::decode(*value, members_.size());
+  if (!news) return;
+  if (const std::string text = own ? own(news->part) : ""; !text.empty()) publish_own(text);
+  news_ = std::move(*news);
 }
 
 Status MismatchNews::advance(TimePoint now, const Describe& own) {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/communicator/offers.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/clock.h"
 #include "runtime/status.h"
@@ -46,13 +47,6 @@ class MismatchNews {
   Status advance(TimePoint now, const Describe& own);
 
  private:
-  struct News {
-    int finder = 0;  // member
-    int other = 0;   // member
-    std::string finder_text;
-    std::string other_text;  // as far as the finder knows
-  };
-
   // How long to wait for the other member to describe its call. Longer than the pauses between its
   // looks at the news; but it may be busy with other things.
   static constexpr Duration kAnswerTime = std::chrono::milliseconds(1500);
@@ -67,7 +61,7 @@ class MismatchNews {
   const std::string& communicator_;
   const std::vector<Rank>& members_;
   const int self_;
-  std::optional<News> news_;
+  std::optional<MismatchReport> news_;
   std::optional<TimePoint> known_since_;
 };
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
+
+#include "collectives/communicator/offers.h"
 
 namespace dunlin::collective {
 
@@ -14,10 +17,9 @@ Result<Window*> Windows::allocate(std::size_t size) {
   window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
   DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage));
   window->remote.resize(members_.size());
-  ByteWriter writer;
-  writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
-  DUNLIN_TRY(fabric_.bootstrap().publish(Bootstrap::key_of(topic(*window), fabric_.rank()),
-                                         writer.take()));
+  const WindowOffer own{size, window->memory->descriptor()};
+  DUNLIN_TRY(
+      fabric_.bootstrap().publish(Bootstrap::key_of(topic(*window), fabric_.rank()), own.encode()));
   windows_.push_back(std::move(window));
   ++version_;
   return windows_.back().get();
@@ -61,17 +63,24 @@ Status Windows::import(Window& window, int member, Duration timeout) {
   if (remote) return Status::ok();
   const TimePoint until = fabric_.clock().now() + timeout;
   DUNLIN_ASSIGN(const Bytes offered, offer(window, member, timeout));
-  ByteReader reader(offered);
-  const auto size = reader.number<std::uint64_t>();
-  const auto descriptor = reader.blob();
-  if (!reader.at_end() || size != window.size) {
+  auto theirs = WindowOffer::decode(offered);
+  if (!theirs) return std::move(theirs).status().with_peer(peer(member));
+  if (theirs->size != window.size) {
     return Status(Code::kInvalidArgument,
                   fmt::format("communicator '{}': the member allocates {} bytes, this one {}",
-                              name_, size, window.size))
+                              name_, theirs->size, window.size))
         .with_peer(peer(member));
   }
   DUNLIN_TRY(fabric_.link(peer(member), remaining(until)).status());
-  DUNLIN_ASSIGN(remote, fabric_.import_region(peer(member), descriptor));
+  DUNLIN_ASSIGN(auto imported, fabric_.import_region(peer(member), theirs->descriptor));
+  // Mapped memory is accessed without further checks.
+  if (imported->size() < window.size + kPage) {
+    return Status(Code::kCorrupted,
+                  fmt::format("communicator '{}': the member's region of {} bytes does not hold {}",
+                              name_, imported->size(), window.size))
+        .with_peer(peer(member));
+  }
+  remote = std::move(imported);
   window.offers.erase(member);
   return Status::ok();
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/elastic/snapshot_offer.h"
 #include "transports/completion.h"
 #include "transports/remote_access.h"
 
@@ -70,12 +71,9 @@ Result<std::unique_ptr<ModelSnapshot>> ModelSnapshot::offer(transport::Fabric& f
                                                             std::uint64_t version) {
   DUNLIN_ASSIGN(auto memory, fabric.allocate(std::max<std::size_t>(model.size(), 1)));
   std::memcpy(memory->data(), model.data(), model.size());
-  DUNLIN_TRY(fabric.bootstrap().publish(Bootstrap::key_of(topic_of(name), fabric.rank()),
-                                        ByteWriter()
-                                            .number(version)
-                                            .number(std::uint64_t{model.size()})
-                                            .blob(memory->descriptor())
-                                            .take()));
+  const SnapshotOffer own{version, model.size(), memory->descriptor()};
+  DUNLIN_TRY(
+      fabric.bootstrap().publish(Bootstrap::key_of(topic_of(name), fabric.rank()), own.encode()));
   return std::unique_ptr<ModelSnapshot>(new ModelSnapshot(std::move(memory)));
 }
 
@@ -83,21 +81,18 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
                                            Rank member, std::span<std::byte> model,
                                            Duration timeout) {
   const TimePoint deadline = fabric.clock().now() + timeout;
-  DUNLIN_ASSIGN(const Bytes offer, fabric.bootstrap().lookup_from(
+  DUNLIN_ASSIGN(const Bytes value, fabric.bootstrap().lookup_from(
                                        member, Bootstrap::key_of(topic_of(name), member), timeout));
-  ByteReader reader(offer);
-  const auto version = reader.number<std::uint64_t>();
-  const auto size = reader.number<std::uint64_t>();
-  const auto descriptor = reader.blob();
-  if (!reader.at_end()) return Status(Code::kCorrupted, "a snapshot's offer").with_peer(member);
-  if (size != model.size()) {
+  auto offer = SnapshotOffer::decode(value);
+  if (!offer) return std::move(offer).status().with_peer(member);
+  if (offer->size != model.size()) {
     return Status(Code::kInvalidArgument,
                   fmt::format("the model of rank {} has {} bytes, the one here {}", member.value(),
-                              size, model.size()))
+                              offer->size, model.size()))
         .with_peer(member);
   }
   DUNLIN_ASSIGN(auto memory, fabric.allocate(std::max<std::size_t>(model.size(), 1)));
-  DUNLIN_ASSIGN(auto region, fabric.import_region(member, descriptor));
+  DUNLIN_ASSIGN(auto region, fabric.import_region(member, offer->descriptor));
   DUNLIN_ASSIGN(transport::Link* const link, fabric.link(member));
   auto transfer = std::make_unique<Transfer>(std::move(memory), std::move(region));
   for (std::size_t at = 0; at < model.size(); at += kReadBytes) {
@@ -109,7 +104,7 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
     return status;
   }
   std::memcpy(model.data(), transfer->data(), model.size());
-  return version;
+  return offer->version;
 }
 
 std::vector<HandOver> plan_hand_overs(std::span<const Rank> members,

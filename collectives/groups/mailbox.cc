@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/partial/offers.h"
+
 namespace dunlin::collective::partial {
 
 using transport::cell_at;
@@ -36,9 +38,7 @@ NotifyId Mailboxes::ours(Rank peer) const {
 Status Mailboxes::publish() {
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(peers_.size() * kCellsPerPeer));
   has_cells_ = true;
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(cells_)).blob(terms_);
-  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+  return fabric_.bootstrap().publish(key(fabric_.rank()), MailboxOffer{cells_, terms_}.encode());
 }
 
 Status Mailboxes::meet(Peer& peer) {
@@ -48,15 +48,14 @@ Status Mailboxes::meet(Peer& peer) {
 }
 
 Status Mailboxes::connect(Peer& peer, const Bytes& offer) {
-  ByteReader reader(offer);
-  const auto cells = NotifyId(reader.number<std::uint32_t>());
-  const auto terms = reader.blob();
-  if (!reader.at_end() || !std::ranges::equal(terms, terms_)) {
+  const auto theirs = MailboxOffer::decode(offer);
+  if (!theirs || theirs->terms != terms_) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}' has other options there than here", name_))
         .with_peer(peer.rank);
   }
-  peer.theirs = cell_at(cells, static_cast<std::uint32_t>(fabric_.rank().index()) * kCellsPerPeer);
+  peer.theirs = cell_at(theirs->first_cell,
+                        static_cast<std::uint32_t>(fabric_.rank().index()) * kCellsPerPeer);
   DUNLIN_ASSIGN(peer.link, fabric_.link(peer.rank, Duration::zero()));
   return Status::ok();
 }

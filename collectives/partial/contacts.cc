@@ -34,13 +34,7 @@ Contacts::~Contacts() {
 Status Contacts::publish() {
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(contacts_.size() * kCellsPerPeer));
   has_cells_ = true;
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(cells_))
-      .number(terms_.scratch_bytes)
-      .number(terms_.segment_bytes)
-      .text(terms_.algorithm)
-      .number(static_cast<std::uint8_t>(terms_.is_on_gpu));
-  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+  return fabric_.bootstrap().publish(key(fabric_.rank()), ContactOffer{cells_, terms_}.encode());
 }
 
 std::string Contacts::key(Rank rank) const {
@@ -54,22 +48,16 @@ Status Contacts::meet(Contact& contact) {
 }
 
 Status Contacts::connect(Contact& contact, const Bytes& offer) {
-  ByteReader reader(offer);
-  const auto cells = NotifyId(reader.number<std::uint32_t>());
-  Terms terms;
-  terms.scratch_bytes = reader.number<std::uint64_t>();
-  terms.segment_bytes = reader.number<std::uint64_t>();
-  terms.algorithm = reader.text();
-  terms.is_on_gpu = reader.number<std::uint8_t>() != 0;
-  if (reader.at_end() && terms.is_on_gpu != terms_.is_on_gpu) {
+  const auto theirs = ContactOffer::decode(offer);
+  if (theirs && theirs->terms.is_on_gpu != terms_.is_on_gpu) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}': the memory of the peer is {} memory, that of this rank {} "
                               "memory",
-                              name_, terms.is_on_gpu ? "GPU" : "host",
-                              terms.is_on_gpu ? "host" : "GPU"))
+                              name_, theirs->terms.is_on_gpu ? "GPU" : "host",
+                              theirs->terms.is_on_gpu ? "host" : "GPU"))
         .with_peer(contact.rank);
   }
-  if (!reader.at_end() || terms != terms_) {
+  if (!theirs || theirs->terms != terms_) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}' has other options there than here", name_))
         .with_peer(contact.rank);
@@ -78,7 +66,7 @@ Status Contacts::connect(Contact& contact, const Bytes& offer) {
     return static_cast<std::uint32_t>(rank.index()) * kCellsPerPeer;
   };
   contact.ours = cell_at(cells_, nth(contact.rank));
-  contact.theirs = cell_at(cells, nth(fabric_.rank()));
+  contact.theirs = cell_at(theirs->first_cell, nth(fabric_.rank()));
   DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(contact.rank, Duration::zero()));
   // Every rank's first window is its scratch.
   DUNLIN_ASSIGN(const transport::RemoteRegion* const region, window(contact, 0));

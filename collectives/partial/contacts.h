@@ -19,6 +19,7 @@
 
 #include "collectives/partial/meeting.h"
 #include "collectives/partial/memory.h"
+#include "collectives/partial/offers.h"
 #include "collectives/partial/wire.h"
 #include "collectives/schedule/executor.h"
 #include "transports/fabric.h"
@@ -40,15 +41,6 @@ struct Contact {
   std::deque<std::pair<std::uint64_t, AbortNotice>> queued_aborts;  // to be sent
   std::map<std::uint64_t, AbortNotice> aborts;  // received, for operations that have not ended here
   Meeting meeting;
-};
-
-// Options that members have to agree on.
-struct Terms {
-  std::uint64_t scratch_bytes = 0;
-  std::uint64_t segment_bytes = 0;
-  std::string algorithm;
-  bool is_on_gpu = false;
-  bool operator==(const Terms&) const = default;
 };
 
 class Contacts {

@@ -268,7 +268,7 @@ Status PartialProtocol::check_aborts(const PartialOperation& operation) const {
     const auto notice = contacts_.abort_of(*contact, operation.number());
     if (!notice) continue;
     const Rank culprit(notice->culprit);
-    const auto code = static_cast<Code>(notice->code);
+    const Code code = code_of(*notice);
     // Two members with different calls blame each other. If the blamed one is known to have made
     // this rank's call, the member that sent the abort is to blame. A late member is told that it
     // is late, and tells others so.

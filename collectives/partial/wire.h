@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "collectives/schedule/program.h"
+#include "runtime/status.h"
 #include "transports/notification.h"
 
 namespace dunlin::collective::partial {
@@ -62,6 +63,13 @@ struct AbortNotice {
 };
 static_assert(sizeof(AbortNotice) <= transport::kInlineBytes &&
               std::is_trivially_copyable_v<AbortNotice>);
+
+// The code that a notice gives; kCorrupted if that is no error's.
+inline Code code_of(const AbortNotice& notice) {
+  const bool is_error = notice.code > static_cast<std::uint32_t>(Code::kBusy) &&
+                        notice.code <= static_cast<std::uint32_t>(Code::kInternal);
+  return is_error ? static_cast<Code>(notice.code) : Code::kCorrupted;
+}
 
 template <typename Content>
 Content content_of(const transport::NotifyCell& cell) {

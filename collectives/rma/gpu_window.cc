@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "runtime/bytes.h"
+#include "collectives/rma/offers.h"
 
 namespace dunlin::collective {
 
@@ -20,38 +20,6 @@ std::optional<std::size_t> index_of(std::span<const Rank> ranks, Rank rank) {
   if (found == ranks.end()) return std::nullopt;
   return static_cast<std::size_t>(found - ranks.begin());
 }
-
-// What a rank publishes.
-struct Offer {
-  std::uint64_t tensor_bytes = 0;
-  std::uint8_t is_readable = 0;
-  std::string gpu;                    // its PCI bus id; empty: not known
-  std::span<const std::byte> memory;  // the descriptor; empty: peers can't open it
-  std::span<const std::byte> words;
-  std::vector<Rank> in;
-
-  Bytes encode() const {
-    ByteWriter writer;
-    writer.number(tensor_bytes).number(is_readable).text(gpu).blob(memory).blob(words);
-    writer.number(static_cast<std::uint32_t>(in.size()));
-    for (const Rank rank : in) writer.number(rank.value());
-    return writer.take();
-  }
-  // The offer refers to the bytes.
-  static std::optional<Offer> decode(std::span<const std::byte> bytes) {
-    ByteReader reader(bytes);
-    Offer offer;
-    offer.tensor_bytes = reader.number<std::uint64_t>();
-    offer.is_readable = reader.number<std::uint8_t>();
-    offer.gpu = reader.text();
-    offer.memory = reader.blob();
-    offer.words = reader.blob();
-    for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left)
-      offer.in.emplace_back(reader.number<std::int32_t>());
-    if (!reader.at_end()) return std::nullopt;
-    return offer;
-  }
-};
 
 }  // namespace
 
@@ -79,14 +47,12 @@ Status GpuWindow::allocate(std::shared_ptr<GpuDriver> driver) {
   }
   DUNLIN_ASSIGN(words_, fabric_.allocate(sizeof(Words)));
   new (words_->data()) Words{};
-  const Bytes memory = shared_ ? shared_->descriptor() : Bytes();
-  const Bytes words = words_->descriptor();
-  Offer offer;
+  GpuWindowOffer offer;
   offer.tensor_bytes = options_.tensor_bytes;
-  offer.is_readable = options_.is_readable ? 1 : 0;
+  offer.is_readable = options_.is_readable;
   offer.gpu = gpu_;
-  offer.memory = memory;
-  offer.words = words;
+  if (shared_) offer.memory = shared_->descriptor();
+  offer.words = words_->descriptor();
   offer.in = options_.in;
   return offers_.publish(offer.encode());
 }
@@ -106,13 +72,12 @@ Status GpuWindow::connect() {
 Status GpuWindow::connect_to(Rank peer, std::optional<std::size_t> in,
                              std::optional<std::size_t> out) {
   DUNLIN_ASSIGN(const Bytes value, offers_.lookup(peer, fabric_.config().deadline));
-  const auto offer = Offer::decode(value);
-  if (!offer) return {Code::kCorrupted, "what it has published is no description of a window"};
-  if (offer->tensor_bytes != options_.tensor_bytes ||
-      (offer->is_readable != 0) != options_.is_readable) {
+  const auto offer = GpuWindowOffer::decode(value);
+  DUNLIN_TRY(offer.status());
+  if (offer->tensor_bytes != options_.tensor_bytes || offer->is_readable != options_.is_readable) {
     return {Code::kInvalidArgument,
             fmt::format("it has tensors of {} bytes{}; here, they have {} bytes{}",
-                        offer->tensor_bytes, offer->is_readable != 0 ? ", readable" : "",
+                        offer->tensor_bytes, offer->is_readable ? ", readable" : "",
                         options_.tensor_bytes, options_.is_readable ? ", readable" : "")};
   }
   // Otherwise, deposits travel in messages.

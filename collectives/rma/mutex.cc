@@ -16,16 +16,6 @@ namespace dunlin::collective {
 using transport::Awaited;
 using State = MutexProtocol::State;
 
-// What a member publishes for the others.
-struct DistributedMutex::Offer {
-  transport::NotifyId first_cell{};
-  bool wants_manager = false;
-  std::string transport;                        // with which it reaches the owner rank
-  std::optional<transport::AtomicScope> scope;  // of its atomics there; nullopt: it has none
-  std::string host;
-  Bytes words;  // the owner rank's descriptor of the words
-};
-
 namespace {
 
 // How long lock() waits after its deadline for its request to be withdrawn. Later progress() does
@@ -80,50 +70,33 @@ Status DistributedMutex::allocate() {
     DUNLIN_ASSIGN(words_, fabric_.allocate(MutexWords::bytes(count)));
   }
   DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(options_.owner_rank));
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(count)).number(options_.owner_rank.value());
-  writer.number(static_cast<std::uint32_t>(cells_));
-  writer.number(static_cast<std::uint8_t>(options_.is_managed));
-  writer.text(fabric_.transport_of(options_.owner_rank));
-  const bool is_able = MutexWords::is_possible(link->data());
-  writer.number(static_cast<std::uint8_t>(is_able));
-  writer.number(is_able ? static_cast<std::uint8_t>(link->data().atomics()->scope())
-                        : std::uint8_t{0});
-  writer.text(host_identity(fabric_.config().host_id));
-  writer.blob(words_ ? words_->descriptor() : Bytes());
+  MutexOffer offer;
+  offer.members = static_cast<std::uint32_t>(count);
+  offer.owner_rank = options_.owner_rank;
+  offer.first_cell = cells_;
+  offer.wants_manager = options_.is_managed;
+  offer.transport = fabric_.transport_of(options_.owner_rank);
+  if (MutexWords::is_possible(link->data())) offer.scope = link->data().atomics()->scope();
+  offer.host = host_identity(fabric_.config().host_id);
+  if (words_) offer.words = words_->descriptor();
   DUNLIN_TRY(
-      fabric_.bootstrap().publish(Bootstrap::key_of(topic(), fabric_.rank()), writer.take()));
+      fabric_.bootstrap().publish(Bootstrap::key_of(topic(), fabric_.rank()), offer.encode()));
   is_published_ = true;
   return Status::ok();
 }
 
-Result<DistributedMutex::Offer> DistributedMutex::parse(Rank rank,
-                                                        std::span<const std::byte> bytes) const {
-  ByteReader reader(bytes);
-  const auto count = reader.number<std::uint32_t>();
-  const Rank owner_rank(reader.number<std::int32_t>());
-  Offer offer;
-  offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
-  offer.wants_manager = reader.number<std::uint8_t>() != 0;
-  offer.transport = reader.text();
-  const bool is_able = reader.number<std::uint8_t>() != 0;
-  const auto scope = reader.number<std::uint8_t>();
-  const bool is_scope_known = scope <= static_cast<std::uint8_t>(transport::AtomicScope::kSystem);
-  if (is_able) offer.scope = static_cast<transport::AtomicScope>(scope);
-  offer.host = reader.text();
-  const auto words = reader.blob();
-  offer.words.assign(words.begin(), words.end());
-  if (!reader.at_end() || !is_scope_known)
-    return Status(Code::kCorrupted, "malformed offer of a member of a mutex").with_peer(rank);
-  if (count != options_.membership.members.size() || owner_rank != options_.owner_rank ||
-      offer.wants_manager != options_.is_managed) {
+Result<MutexOffer> DistributedMutex::parse(Rank rank, std::span<const std::byte> bytes) const {
+  auto offer = MutexOffer::decode(bytes);
+  if (!offer) return std::move(offer).status().with_peer(rank);
+  if (offer->members != options_.membership.members.size() ||
+      offer->owner_rank != options_.owner_rank || offer->wants_manager != options_.is_managed) {
     return Status(
                Code::kInvalidArgument,
                fmt::format(
                    "mutex '{}': {} members and owner rank {} there, {} and {} here{}",
-                   options_.name, count, owner_rank.value(), options_.membership.members.size(),
-                   options_.owner_rank.value(),
-                   offer.wants_manager != options_.is_managed ? "; managed on one side only" : ""))
+                   options_.name, offer->members, offer->owner_rank.value(),
+                   options_.membership.members.size(), options_.owner_rank.value(),
+                   offer->wants_manager != options_.is_managed ? "; managed on one side only" : ""))
         .with_peer(rank);
   }
   return offer;
@@ -145,7 +118,7 @@ Status DistributedMutex::connect() {
   auto offers = fabric_.bootstrap().lookup_each(topic(), ranks, fabric_.config().deadline);
   if (!offers) return std::move(offers).status().with_context("waiting for a member of a mutex");
   for (std::size_t place = 0; place < ranks.size(); ++place) {
-    DUNLIN_ASSIGN(Offer offer, parse(ranks[place], (*offers)[place]));
+    DUNLIN_ASSIGN(MutexOffer offer, parse(ranks[place], (*offers)[place]));
     members.members.push_back({ranks[place], offer.first_cell, nullptr});
     is_local.push_back(offer.host == host);
     if (place == 0) transport = offer.transport;

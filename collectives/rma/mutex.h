@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/rma/offers.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -91,13 +92,11 @@ class DistributedMutex {
   std::vector<transport::Awaited> awaited() const;
 
  private:
-  struct Offer;
-
   DistributedMutex(transport::Fabric& fabric, MutexOptions options);
   Status allocate();
   std::string topic() const;  // of what the members publish
   // What a member has published.
-  Result<Offer> parse(Rank rank, std::span<const std::byte> bytes) const;
+  Result<MutexOffer> parse(Rank rank, std::span<const std::byte> bytes) const;
   // The error that says why this rank is cut off, if it is.
   Status check_standing() const;
   template <typename Ready>

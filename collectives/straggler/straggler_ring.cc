@@ -140,6 +140,7 @@ Status StragglerRing<T>::receive(Inbound& edge) {
 // Leaves the message in state kNew if it has to wait.
 template <typename T>
 Status StragglerRing<T>::accept(Inbound& edge, Held& held) {
+  if (!held.tag.is_known()) return unexpected(edge, held, "of no kind");
   const auto ahead = static_cast<std::uint32_t>((held.tag.step - report_.step) % RingTag::kSteps);
   // The neighbor is done and reduces the next vector already. It sends nothing more of this one.
   if (ahead == 1) return Status::ok();

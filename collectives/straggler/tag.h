@@ -19,6 +19,9 @@ struct RingTag {
   std::uint32_t flow = 0;
   std::uint32_t contributions = 0;
 
+  // A tag from a peer may name no kind.
+  bool is_known() const { return kind <= Kind::kResult; }
+
   std::uint64_t encode() const {
     return static_cast<std::uint64_t>(kind) << 62 | std::uint64_t{step % kSteps} << 48 |
            std::uint64_t{flow} << 16 | contributions;

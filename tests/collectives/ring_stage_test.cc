@@ -221,6 +221,12 @@ TEST(RingTag, SurvivesItsEncoding) {
   EXPECT_EQ(again.step, tag.step);
   EXPECT_EQ(again.flow, tag.flow);
   EXPECT_EQ(again.contributions, tag.contributions);
+  EXPECT_TRUE(again.is_known());
+}
+
+TEST(RingTag, OfNoKindIsNotKnown) {
+  const RingTag tag{RingTag::Kind::kResult, 1, 2, 3};
+  EXPECT_FALSE(RingTag::decode(tag.encode() | std::uint64_t{3} << 62).is_known());
 }
 
 }  // namespace

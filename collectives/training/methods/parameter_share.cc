@@ -68,23 +68,19 @@ Status ParameterShare::connect() {
 
 Status ParameterShare::connect_worker(transport::InSlots& edge) {
   Worker& worker = lane_state_->workers.emplace_back(edge.from, *lane_state_->exchange, edge);
-  auto offer = fabric().bootstrap().lookup_from(worker.rank, parameters_key(options(), worker.rank),
+  auto value = fabric().bootstrap().lookup_from(worker.rank, parameters_key(options(), worker.rank),
                                                 fabric().config().deadline);
-  if (!offer)
-    return std::move(offer)
+  if (!value)
+    return std::move(value)
         .status()
         .with_context("waiting for a worker's address")
         .with_peer(worker.rank);
-  ByteReader reader(*offer);
+  auto offer = ParametersOffer::decode(*value);
+  if (!offer) return std::move(offer).status().with_peer(worker.rank);
   const auto cell = static_cast<std::uint32_t>(roles_.index_of(fabric().rank()));
-  worker.answer_cell =
-      transport::cell_at(transport::NotifyId(reader.number<std::uint32_t>()), cell);
-  const auto descriptor = reader.blob();
-  if (!reader.at_end())
-    return Status(Code::kCorrupted, "a worker published a malformed address")
-        .with_peer(worker.rank);
+  worker.answer_cell = transport::cell_at(offer->first_cell, cell);
   DUNLIN_ASSIGN(worker.link, fabric().link(worker.rank));
-  DUNLIN_ASSIGN(worker.region, fabric().import_region(worker.rank, descriptor));
+  DUNLIN_ASSIGN(worker.region, fabric().import_region(worker.rank, offer->descriptor));
   DUNLIN_ASSIGN(worker.parameters,
                 worker.region->slice(range_.first * sizeof(float), range_.count * sizeof(float)));
   return Status::ok();

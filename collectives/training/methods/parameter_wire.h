@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 
 #include "collectives/training/method.h"
 #include "collectives/training/methods/pieces.h"
+#include "runtime/bytes.h"
 #include "transports/channel/slot_exchange.h"
 
 namespace dunlin::training {
@@ -72,7 +74,26 @@ inline transport::SlotOptions parameter_slots(const MethodOptions& options,
   return slots;
 }
 
-// The key under which a worker publishes the memory to which servers put the parameters.
+// The memory of a worker to which servers put the parameters.
+struct ParametersOffer {
+  transport::NotifyId first_cell{};  // one for each server's answers
+  Bytes descriptor;
+
+  Bytes encode() const {
+    return ByteWriter().number(static_cast<std::uint32_t>(first_cell)).blob(descriptor).take();
+  }
+  static Result<ParametersOffer> decode(std::span<const std::byte> bytes) {
+    ByteReader reader(bytes);
+    ParametersOffer offer;
+    offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
+    const auto descriptor = reader.blob();
+    offer.descriptor.assign(descriptor.begin(), descriptor.end());
+    if (!reader.at_end()) return Status(Code::kCorrupted, "a worker published a malformed address");
+    return offer;
+  }
+};
+
+// The key under which a worker publishes it.
 inline std::string parameters_key(const MethodOptions& options, Rank worker) {
   return fmt::format("training/{}/parameters/{}", options.name, worker.value());
 }

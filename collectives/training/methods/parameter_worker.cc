@@ -115,9 +115,8 @@ Status ParameterWorker::prepare() {
   for (std::size_t i = 0; i < roles_.servers.size(); ++i)
     lane_state_->shares.emplace_back(share_of(options().count, roles_.servers.size(), i),
                                      options().piece_elements, roles_.servers[i]);
-  ByteWriter offer;
-  offer.number(static_cast<std::uint32_t>(answers_)).blob(lane_state_->parameters->descriptor());
-  return fabric().bootstrap().publish(parameters_key(options(), fabric().rank()), offer.take());
+  const ParametersOffer offer{answers_, lane_state_->parameters->descriptor()};
+  return fabric().bootstrap().publish(parameters_key(options(), fabric().rank()), offer.encode());
 }
 
 Status ParameterWorker::connect() {

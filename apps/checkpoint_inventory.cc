@@ -59,6 +59,10 @@ Result<CheckpointReport> CheckpointReport::decode(std::span<const std::byte> byt
   }
   if (!reader.at_end())
     return Status(Code::kCorrupted, "a rank's list of checkpoints is cut short");
+  const auto is_sound = [](const CheckpointName& name) { return name.rank < name.ranks; };
+  if (!std::ranges::all_of(report.states, is_sound, &SavedState::name) ||
+      !std::ranges::all_of(report.problems, is_sound, [](const auto& each) { return each.first; }))
+    return Status(Code::kCorrupted, "a rank's list of checkpoints names a rank that none has");
   return report;
 }
 

@@ -27,5 +27,17 @@ TEST(CheckpointReport, IsDecodedWholeOrNotAtAll) {
   }
 }
 
+// The list of a checkpoint's iterations has a place for each rank that saved it, and no more.
+TEST(CheckpointReport, NamesNoRankBeyondThoseThatSaved) {
+  for (const CheckpointName name : {CheckpointName{4, 4, 30}, CheckpointName{0, 0, 30}}) {
+    CheckpointReport report;
+    report.states = {{name, 5, 3000}};
+    EXPECT_EQ(CheckpointReport::decode(report.encode()).status().code(), Code::kCorrupted);
+    report.states.clear();
+    report.problems[name] = "the checkpoint is cut short";
+    EXPECT_EQ(CheckpointReport::decode(report.encode()).status().code(), Code::kCorrupted);
+  }
+}
+
 }  // namespace
 }  // namespace dunlin

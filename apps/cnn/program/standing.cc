@@ -28,7 +28,10 @@ Result<Standing> Standing::decode(std::span<const std::byte> bytes) {
   standing.loss = std::bit_cast<double>(reader.number<std::uint64_t>());
   standing.accuracy = std::bit_cast<double>(reader.number<std::uint64_t>());
   standing.batches = reader.number<std::uint64_t>();
-  if (!reader.at_end()) return Status(Code::kCorrupted, "the standing of a worker is malformed");
+  const bool is_sound =
+      standing.timeout >= Duration::zero() && standing.trained >= Duration::zero();
+  if (!reader.at_end() || !is_sound)
+    return Status(Code::kCorrupted, "the standing of a worker is malformed");
   return standing;
 }
 

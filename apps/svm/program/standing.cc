@@ -30,7 +30,10 @@ Result<Standing> Standing::decode(std::span<const std::byte> bytes) {
   standing.eta0 = std::bit_cast<double>(reader.number<std::uint64_t>());
   standing.absence = Duration(reader.number<std::int64_t>());
   standing.trained = Duration(reader.number<std::int64_t>());
-  if (!reader.at_end() || standing.stage > Stage::kTraining)
+  const bool is_sound = standing.stage <= Stage::kTraining &&
+                        standing.absence >= Duration::zero() &&
+                        standing.trained >= Duration::zero();
+  if (!reader.at_end() || !is_sound)
     return Status(Code::kCorrupted, "the standing of a worker is malformed");
   return standing;
 }

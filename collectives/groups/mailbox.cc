@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "collectives/partial/offers.h"
 
@@ -80,16 +80,7 @@ Status Mailboxes::send(Rank to, const MailboxMessage& message) {
                               peer.outbox.size()))
         .with_peer(to);
   }
-  std::span<const std::byte> rest = message.body;
-  do {
-    Piece piece;
-    piece.tag = message.tag;
-    piece.left = static_cast<std::uint32_t>(rest.size());
-    piece.size = static_cast<std::uint8_t>(std::min(rest.size(), kInlineBytes));
-    std::copy_n(rest.begin(), piece.size, piece.data);
-    peer.outbox.push_back(piece);
-    rest = rest.subspan(piece.size);
-  } while (!rest.empty());
+  cut(message, peer.outbox);
   put_to_work(peer);
   return Status::ok();
 }
@@ -113,39 +104,24 @@ Result<std::optional<MailboxMessage>> Mailboxes::receive(Rank from) {
     // Acquire: pairs with the publication. Until the next piece comes, the cell holds an older one.
     const std::uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
     if (sequence <= peer.taken) break;
-    Status status = sequence == peer.taken + 1
-                        ? take(peer, cell)
-                        : Status(Code::kCorrupted,
-                                 fmt::format("'{}': piece {} of its messages came where {} is due",
-                                             name_, sequence, peer.taken + 1));
-    if (status.is_error()) {
-      peer.is_corrupted = true;
-      return std::move(status).with_peer(from);
+    if (sequence != peer.taken + 1) {
+      return refuse(peer, Status(Code::kCorrupted,
+                                 fmt::format("piece {} of its messages came where {} is due",
+                                             sequence, peer.taken + 1)));
     }
+    auto message = peer.arriving.add(cell);
+    if (!message) return refuse(peer, std::move(message).status());
     ++peer.taken;
     peer.owes_ack = true;
     put_to_work(peer);
-    if (peer.missing == 0) return std::exchange(peer.incoming, std::nullopt);
+    if (*message) return message;
   }
   return std::optional<MailboxMessage>();
 }
 
-Status Mailboxes::take(Peer& peer, const NotifyCell& cell) {
-  const bool is_first = !peer.incoming;
-  const std::uint32_t expected = is_first ? cell.length : peer.missing;
-  const std::uint32_t size = std::min<std::uint32_t>(cell.length, kInlineBytes);
-  if (cell.length != expected || cell.length > kLongestMessage || cell.inline_size != size ||
-      (!is_first && cell.tag != peer.incoming->tag)) {
-    return {
-        Code::kCorrupted,
-        fmt::format("'{}': a piece of {} bytes with {} left of its message, where {} are missing",
-                    name_, cell.inline_size, cell.length, expected)};
-  }
-  if (is_first) peer.incoming = MailboxMessage{cell.tag, {}};
-  Bytes& body = peer.incoming->body;
-  body.insert(body.end(), cell.inline_data, cell.inline_data + size);
-  peer.missing = expected - size;
-  return Status::ok();
+Status Mailboxes::refuse(Peer& peer, Status why) {
+  peer.is_corrupted = true;
+  return std::move(why).with_context(fmt::format("'{}'", name_)).with_peer(peer.rank);
 }
 
 Status Mailboxes::send_queued(Peer& peer) {

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/groups/pieces.h"
 #include "collectives/partial/meeting.h"
 #include "runtime/bytes.h"
 #include "transports/fabric.h"
@@ -33,16 +34,9 @@ namespace dunlin::collective::partial {
 // Pieces in progress per direction. More would speed up notices of groups with hundreds of members,
 // but each one takes a cell per peer on every rank.
 inline constexpr std::uint32_t kMailboxDepth = 4;
-// Long enough to name every rank of the largest job.
-inline constexpr std::size_t kLongestMessage = (std::size_t{4} << 20) + 64;
 // How many pieces may wait at a sender: those of four messages of the longest kind. If there are
 // more, the receiver has read nothing for too long.
 inline constexpr std::size_t kLongestOutbox = 4 * (kLongestMessage / transport::kInlineBytes);
-
-struct MailboxMessage {
-  std::uint64_t tag = 0;  // chosen by the user
-  Bytes body;
-};
 
 class Mailboxes {
  public:
@@ -67,12 +61,6 @@ class Mailboxes {
   Status progress();
 
  private:
-  struct Piece {
-    std::uint64_t tag = 0;
-    std::uint32_t left = 0;  // bytes of the body, from this piece on
-    std::uint8_t size = 0;
-    std::byte data[transport::kInlineBytes];
-  };
   struct Peer {
     Rank rank;
     transport::Link* link = nullptr;  // null: not met yet
@@ -84,8 +72,7 @@ class Mailboxes {
     bool owes_ack = false;
     bool is_at_work = false;  // among at_work_
     bool is_corrupted = false;
-    std::uint32_t missing = 0;  // bytes of the message that is arriving
-    std::optional<MailboxMessage> incoming;
+    PieceAssembly arriving;
   };
   static constexpr std::uint32_t kCellsPerPeer = kMailboxDepth + 1;
 
@@ -95,9 +82,10 @@ class Mailboxes {
   void put_to_work(Peer& peer);
   Status meet(Peer& peer);
   Status connect(Peer& peer, const Bytes& offer);
+  // Reads nothing more from the peer.
+  Status refuse(Peer& peer, Status why);
   // kBusy: not all could be said.
   Status send_queued(Peer& peer);
-  Status take(Peer& peer, const transport::NotifyCell& cell);
 
   transport::Fabric& fabric_;
   std::string name_;

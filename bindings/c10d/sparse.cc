@@ -7,18 +7,15 @@
 #include <span>
 #include <utility>
 
+#include "bindings/c10d/sparse_header.h"
+
 namespace dunlin::torch_backend {
 
 namespace {
 
-// Begins the message: what has to be the same on all ranks, and the number of elements.
-Bytes header_of(const at::Tensor& tensor) {
-  ByteWriter writer;
-  writer.number(static_cast<std::int8_t>(tensor.scalar_type())).number(tensor.sparse_dim());
-  writer.number(tensor.dim());
-  for (const std::int64_t size : tensor.sizes()) writer.number(size);
-  writer.number(tensor._nnz());
-  return writer.take();
+SparseHeader header_of(const at::Tensor& tensor) {
+  return {static_cast<std::int8_t>(tensor.scalar_type()), tensor.sparse_dim(), tensor.sizes().vec(),
+          tensor._nnz()};
 }
 
 std::byte* append(std::byte* to, const void* from, std::size_t size) {
@@ -37,33 +34,26 @@ at::Tensor take_tensor(std::span<const std::byte>& bytes, std::vector<std::int64
 }
 
 at::Tensor decode_sparse(const Bytes& message, const at::Tensor& like, int rank, const char* call) {
-  ByteReader reader(message);
-  const auto type = static_cast<at::ScalarType>(reader.number<std::int8_t>());
-  const auto sparse_dimensions = reader.number<std::int64_t>();
-  std::vector<std::int64_t> sizes;
-  const auto dimensions = reader.number<std::int64_t>();
-  for (std::int64_t i = 0; i < dimensions && reader.ok(); ++i)
-    sizes.push_back(reader.number<std::int64_t>());
-  const auto elements = reader.number<std::int64_t>();
-  TORCH_CHECK(reader.ok() && elements >= 0, call, ": rank ", rank, " has sent no sparse tensor");
+  const auto header = SparseHeader::decode(message);
+  TORCH_CHECK(header, call, ": rank ", rank, " has sent no sparse tensor");
+  const auto type = static_cast<at::ScalarType>(header->type);
   TORCH_CHECK(type == like.scalar_type(), call, ": rank ", rank, " has a tensor of type ", type,
               ", and this rank one of ", like.scalar_type());
-  TORCH_CHECK(at::IntArrayRef(sizes) == like.sizes() && sparse_dimensions == like.sparse_dim(),
-              call, ": Sparse dimensions do not match: rank ", rank, " has a tensor of the sizes ",
-              at::IntArrayRef(sizes), " with ", sparse_dimensions,
-              " sparse dimensions, and this rank one of ", like.sizes(), " with ",
-              like.sparse_dim());
-  std::vector<std::int64_t> shape{elements};
+  const at::IntArrayRef sizes(header->sizes);
+  const std::int64_t sparse_dimensions = header->sparse_dimensions;
+  TORCH_CHECK(sizes == like.sizes() && sparse_dimensions == like.sparse_dim(), call,
+              ": Sparse dimensions do not match: rank ", rank, " has a tensor of the sizes ", sizes,
+              " with ", sparse_dimensions, " sparse dimensions, and this rank one of ",
+              like.sizes(), " with ", like.sparse_dim());
+  const auto contents = header->contents(like.element_size());
+  const std::size_t begin = header->encoded_bytes();
+  TORCH_CHECK(contents && message.size() - begin == contents->index_bytes + contents->value_bytes,
+              call, ": rank ", rank, " has sent ", message.size(), " bytes for ", header->elements,
+              " elements");
+  std::vector<std::int64_t> shape{header->elements};
   shape.insert(shape.end(), sizes.begin() + sparse_dimensions, sizes.end());
-  std::size_t value_bytes = like.element_size();
-  for (const std::int64_t size : shape) value_bytes *= static_cast<std::size_t>(size);
-  const std::size_t index_bytes =
-      sizeof(std::int64_t) * static_cast<std::size_t>(sparse_dimensions * elements);
-  const std::size_t header = header_of(like).size();
-  TORCH_CHECK(message.size() == header + index_bytes + value_bytes, call, ": rank ", rank,
-              " has sent ", message.size(), " bytes for ", elements, " elements");
-  std::span<const std::byte> rest = std::span(message).subspan(header);
-  at::Tensor indices = take_tensor(rest, {sparse_dimensions, elements}, at::kLong);
+  std::span<const std::byte> rest = std::span(message).subspan(begin);
+  at::Tensor indices = take_tensor(rest, {sparse_dimensions, header->elements}, at::kLong);
   return at::sparse_coo_tensor(std::move(indices), take_tensor(rest, std::move(shape), type),
                                sizes);
 }
@@ -71,7 +61,7 @@ at::Tensor decode_sparse(const Bytes& message, const at::Tensor& like, int rank,
 }  // namespace
 
 at::Tensor encode_sparse(const at::Tensor& tensor) {
-  const Bytes header = header_of(tensor);
+  const Bytes header = header_of(tensor).encode();
   const at::Tensor indices = tensor.indices().contiguous();
   const at::Tensor values = tensor.values().contiguous();
   at::Tensor encoded =

@@ -53,6 +53,8 @@ at::Tensor decode_sparse(const Bytes& message, const at::Tensor& like, int rank,
   std::vector<std::int64_t> shape{header->elements};
   shape.insert(shape.end(), sizes.begin() + sparse_dimensions, sizes.end());
   std::span<const std::byte> rest = std::span(message).subspan(begin);
+  TORCH_CHECK(header->accepts_indices(rest.first(contents->index_bytes)), call, ": rank ", rank,
+              " has sent indices that do not lie within the sizes ", sizes);
   at::Tensor indices = take_tensor(rest, {sparse_dimensions, header->elements}, at::kLong);
   return at::sparse_coo_tensor(std::move(indices), take_tensor(rest, std::move(shape), type),
                                sizes);

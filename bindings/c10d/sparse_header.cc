@@ -66,4 +66,16 @@ std::optional<SparseHeader::Contents> SparseHeader::contents(std::size_t value_s
                   static_cast<std::size_t>(values.value())};
 }
 
+bool SparseHeader::accepts_indices(std::span<const std::byte> indices) const {
+  ByteReader reader(indices);
+  for (const std::int64_t size :
+       std::span(sizes).first(static_cast<std::size_t>(sparse_dimensions))) {
+    for (std::int64_t i = 0; i < elements; ++i) {
+      const auto index = reader.number<std::int64_t>();
+      if (!reader.ok() || index < 0 || index >= size) return false;
+    }
+  }
+  return reader.at_end();
+}
+
 }  // namespace dunlin::torch_backend

@@ -32,6 +32,10 @@ struct SparseHeader {
     std::size_t value_bytes = 0;
   };
   std::optional<Contents> contents(std::size_t value_size) const;
+
+  // Whether the bytes are the indices of all elements, and each of them lies within the size of its
+  // dimension. PyTorch checks that only when asked, from version 2.0 on.
+  bool accepts_indices(std::span<const std::byte> indices) const;
 };
 
 }  // namespace dunlin::torch_backend

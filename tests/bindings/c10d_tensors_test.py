@@ -177,6 +177,12 @@ def sparse():
     if SIZE > 1:
         other = torch.sparse_coo_tensor([[0]], [1.0], (2 + RANK,))
         expect_error("Sparse dimensions do not match", lambda: dist.all_reduce(other))
+        # Rank 1 has an index beyond the size, which PyTorch doesn't notice there.
+        beyond = torch._sparse_coo_tensor_unsafe(torch.tensor([[100 if RANK == 1 else 1]]), torch.ones(1), (3,))
+        if RANK == 1:
+            dist.all_reduce(beyond)
+        else:
+            expect_error("rank 1 has sent indices that do not lie within", lambda: dist.all_reduce(beyond))
     # Gradients of an embedding.
     torch.manual_seed(5)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(10, 3, sparse=True))

@@ -59,6 +59,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, T
       clock_(clock),
       trace_(trace),
       counters_(bootstrap.size()),
+      addresses_(bootstrap, kAddresses),
       waiter_(*this, clock,
               WaitPolicy::from(config, bootstrap.job().local_size,
                                cores_shared_by(bootstrap.job().local_size))) {}
@@ -112,7 +113,7 @@ Status Fabric::publish_addresses() {
     own.of.push_back({std::string(member.transport->name()), !member.is_open,
                       member.is_open ? member.transport->address() : member.transport->outline()});
   }
-  return bootstrap_.publish(Bootstrap::key_of(kAddresses, rank()), own.encode());
+  return bootstrap_.publish(Bootstrap::key_of(addresses_.topic(), rank()), own.encode());
 }
 
 void Fabric::collect_wait_fds() {
@@ -178,10 +179,6 @@ Result<Bytes> Fabric::ask_for_address(Member& member, Rank peer, TimePoint deadl
       .with_peer(peer);
 }
 
-Duration Fabric::remaining(TimePoint deadline) const {
-  return std::max<Duration>(deadline - clock_.now(), Duration::zero());
-}
-
 Fabric::~Fabric() {
   if (chore_ != 0) bootstrap_.remove_chore(chore_);
   for (auto& [peer, connection] : connections_) {
@@ -207,30 +204,22 @@ Result<Link*> Fabric::link(Rank peer, Duration timeout) {
   DUNLIN_TRY(peers().check(peer));
   DUNLIN_ASSIGN(Connection made, connect(peer, clock_.now() + timeout));
   DUNLIN_DEBUG("rank {}: {}", peer.value(), made.explanation);
-  addresses_.erase(peer);
+  addresses_.drop(peer);
   carriers_[peer] = made.transport;
   return connections_.emplace(peer, std::move(made)).first->second.link.get();
 }
 
 Status Fabric::fetch_addresses(std::span<const Rank> peers, Duration timeout) {
-  std::vector<Rank> unknown;
+  std::vector<Rank> unconnected;
   for (const Rank peer : peers) {
-    if (!connections_.contains(peer) && !addresses_.contains(peer)) unknown.push_back(peer);
+    if (!connections_.contains(peer)) unconnected.push_back(peer);
   }
-  if (unknown.empty()) return Status::ok();
-  DUNLIN_ASSIGN(std::vector<Bytes> found, bootstrap_.lookup_each(kAddresses, unknown, timeout));
-  for (std::size_t i = 0; i < unknown.size(); ++i)
-    addresses_.emplace(unknown[i], std::move(found[i]));
-  return Status::ok();
+  return addresses_.fetch(unconnected, timeout);
 }
 
 Result<Fabric::Connection> Fabric::connect(Rank peer, TimePoint deadline) {
-  if (!addresses_.contains(peer)) {
-    DUNLIN_ASSIGN(
-        addresses_[peer],
-        bootstrap_.lookup_from(peer, Bootstrap::key_of(kAddresses, peer), remaining(deadline)));
-  }
-  DUNLIN_ASSIGN(const auto addresses, PublishedAddresses::decode(addresses_.at(peer)));
+  DUNLIN_ASSIGN(const Bytes published_there, addresses_.lookup(peer, remaining(deadline)));
+  DUNLIN_ASSIGN(const auto addresses, PublishedAddresses::decode(published_there));
   std::string refusals = left_out_;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Transport& transport = *members_[i].transport;

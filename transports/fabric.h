@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/topic_values.h"
 #include "runtime/config.h"
 #include "runtime/counters.h"
 #include "runtime/flight/wait_record.h"
@@ -99,6 +100,10 @@ class Fabric final : public Progressor {
   Counters& counters() { return counters_; }
   const Config& config() const { return config_; }
   const Clock& clock() const { return clock_; }
+  // The time that is left until `deadline`; none if it has passed.
+  Duration remaining(TimePoint deadline) const {
+    return std::max<Duration>(deadline - clock_.now(), Duration::zero());
+  }
   Trace* trace() { return trace_; }               // null if nothing is traced
   flight::Recorder* flight() { return flight_; }  // null if nothing is recorded
   // From now on, waits and bytes are recorded there. The recorder must outlive the fabric.
@@ -271,7 +276,6 @@ class Fabric final : public Progressor {
   Status open(Member& member, Rank peer, std::span<const std::byte> peers_outline);
   // Opens the transports that peers have asked for.
   void take_requests();
-  Duration remaining(TimePoint deadline) const;
   Result<Connection> connect(Rank peer, TimePoint deadline);
   // Asks the peer to open its transport, and waits for its address. The address is empty if that
   // fails at the peer.
@@ -295,8 +299,8 @@ class Fabric final : public Progressor {
   std::unique_ptr<NotifyBoard> board_;
   SharedFilePool memory_files_;
   std::vector<Member> members_;
-  std::string left_out_;             // names the transports that do not work here, and why
-  std::map<Rank, Bytes> addresses_;  // of peers that are not connected yet, if fetched
+  std::string left_out_;              // names the transports that do not work here, and why
+  bootstrap::TopicValues addresses_;  // keeps those of peers that are not connected yet, if fetched
   std::map<Rank, Connection> connections_;
   std::map<Rank, std::size_t> carriers_;  // the last transport of each peer, with or without a link
   std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them

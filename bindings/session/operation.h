@@ -121,9 +121,8 @@ class ResidentOperation : public SessionOperation {
         is_own = !status.is_busy();
         return status;
       };
-      const Duration left = std::max(until - fabric.clock().now(), Duration::zero());
       Status status = fabric.wait(
-          judge, [this] { return awaited(); }, left);
+          judge, [this] { return awaited(); }, fabric.remaining(until));
       if (is_own || status.code() != Code::kPeerDead || !handles_deaths()) return status;
     }
   }

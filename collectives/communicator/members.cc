@@ -44,13 +44,9 @@ Status Members::connect(TimePoint until) {
   return agree_on_tuning(until);
 }
 
-Duration Members::remaining(TimePoint until) const {
-  return std::max(until - fabric_.clock().now(), Duration::zero());
-}
-
 Result<Bytes> Members::gather(std::string_view what, std::span<const std::byte> own,
                               TimePoint until) {
-  return fabric_.bootstrap().gather(key(what), group_, own, remaining(until));
+  return fabric_.bootstrap().gather(key(what), group_, own, fabric_.remaining(until));
 }
 
 Status Members::exchange(std::string_view what, std::span<const std::byte> own,
@@ -180,11 +176,11 @@ Status Members::agree_on_mapping(TimePoint until) {
     for (int member = 0; member < size(); ++member) {
       if (member != rank_) others.push_back(member);
     }
-    DUNLIN_TRY(windows_.fetch(*scratch_, others, remaining(until)));
+    DUNLIN_TRY(windows_.fetch(*scratch_, others, fabric_.remaining(until)));
   }
   for (int member = 0; member < size() && has_all; ++member) {
     if (member == rank_) continue;
-    DUNLIN_TRY(windows_.import(*scratch_, member, remaining(until)));
+    DUNLIN_TRY(windows_.import(*scratch_, member, fabric_.remaining(until)));
     has_all = scratch_->mapped(member) != nullptr;
   }
   // One member that has not mapped all others decides, without waiting for them.
@@ -211,8 +207,9 @@ Status Members::agree_on_tuning(TimePoint until) {
     writer.text(to_text(tuning_));
     return fabric_.bootstrap().publish(key("tuning"), writer.take());
   }
-  DUNLIN_ASSIGN(const Bytes text, fabric_.bootstrap().lookup_from(options_.members.front(),
-                                                                  key("tuning"), remaining(until)));
+  DUNLIN_ASSIGN(const Bytes text,
+                fabric_.bootstrap().lookup_from(options_.members.front(), key("tuning"),
+                                                fabric_.remaining(until)));
   ByteReader reader(text);
   DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
   return Status::ok();

@@ -78,7 +78,6 @@ class Members {
   std::uint32_t options_hash() const;
   // What this member tells the others of itself, in 16 bytes.
   Bytes offer() const;
-  Duration remaining(TimePoint until) const;
   Result<Bytes> gather(std::string_view what, std::span<const std::byte> own, TimePoint until);
   Status meet(TimePoint until);
   // Finds out whether every member has mapped every other member's memory.

@@ -17,9 +17,11 @@ Result<Window*> Windows::allocate(std::size_t size) {
   window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
   DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage));
   window->remote.resize(members_.size());
+  window->offers.emplace(fabric_.bootstrap(),
+                         fmt::format("communicator/{}/window {}", name_, window->id));
   const WindowOffer own{size, window->memory->descriptor()};
-  DUNLIN_TRY(
-      fabric_.bootstrap().publish(Bootstrap::key_of(topic(*window), fabric_.rank()), own.encode()));
+  DUNLIN_TRY(fabric_.bootstrap().publish(Bootstrap::key_of(window->offers->topic(), fabric_.rank()),
+                                         own.encode()));
   windows_.push_back(std::move(window));
   ++version_;
   return windows_.back().get();
@@ -48,7 +50,7 @@ Windows::~Windows() {
 }
 
 void Windows::release(const Window& window) {
-  fabric_.bootstrap().release(topic(window), members_.size());
+  fabric_.bootstrap().release(window.offers->topic(), members_.size());
 }
 
 Window* Windows::find(const void* data, std::size_t size) const {
@@ -62,8 +64,9 @@ Status Windows::import(Window& window, int member, Duration timeout) {
   auto& remote = window.remote[static_cast<std::size_t>(member)];
   if (remote) return Status::ok();
   const TimePoint until = fabric_.clock().now() + timeout;
-  DUNLIN_ASSIGN(const Bytes offered, offer(window, member, timeout));
-  auto theirs = WindowOffer::decode(offered);
+  const auto offered = window.offers->lookup(peer(member), timeout);
+  if (!offered) return explain(offered.status()).with_peer(peer(member));
+  auto theirs = WindowOffer::decode(*offered);
   if (!theirs) return std::move(theirs).status().with_peer(peer(member));
   if (theirs->size != window.size) {
     return Status(Code::kInvalidArgument,
@@ -71,7 +74,7 @@ Status Windows::import(Window& window, int member, Duration timeout) {
                               name_, theirs->size, window.size))
         .with_peer(peer(member));
   }
-  DUNLIN_TRY(fabric_.link(peer(member), remaining(until)).status());
+  DUNLIN_TRY(fabric_.link(peer(member), fabric_.remaining(until)).status());
   DUNLIN_ASSIGN(auto imported, fabric_.import_region(peer(member), theirs->descriptor));
   // Mapped memory is accessed without further checks.
   if (imported->size() < window.size + kPage) {
@@ -81,17 +84,8 @@ Status Windows::import(Window& window, int member, Duration timeout) {
         .with_peer(peer(member));
   }
   remote = std::move(imported);
-  window.offers.erase(member);
+  window.offers->drop(peer(member));
   return Status::ok();
-}
-
-Result<Bytes> Windows::offer(Window& window, int member, Duration timeout) {
-  if (const auto fetched = window.offers.find(member); fetched != window.offers.end())
-    return fetched->second;
-  auto found = fabric_.bootstrap().lookup_from(
-      peer(member), Bootstrap::key_of(topic(window), peer(member)), timeout);
-  if (!found) return explain(std::move(found).status().with_peer(peer(member)));
-  return found;
 }
 
 Status Windows::explain(Status error) const {
@@ -100,35 +94,25 @@ Status Windows::explain(Status error) const {
 }
 
 Status Windows::import(Window& window, std::span<const int> members, Duration timeout) {
+  const auto is_imported = [&](int member) {
+    return window.remote[static_cast<std::size_t>(member)] != nullptr;
+  };
+  if (std::ranges::all_of(members, is_imported)) return Status::ok();
   const TimePoint until = fabric_.clock().now() + timeout;
   DUNLIN_TRY(fetch(window, members, timeout));
-  for (const int member : members) DUNLIN_TRY(import(window, member, remaining(until)));
+  for (const int member : members) DUNLIN_TRY(import(window, member, fabric_.remaining(until)));
   return Status::ok();
 }
 
 Status Windows::fetch(Window& window, std::span<const int> members, Duration timeout) {
-  std::vector<int> missing;
   std::vector<Rank> peers;
   for (const int member : members) {
-    if (window.remote[static_cast<std::size_t>(member)] || window.offers.contains(member)) continue;
-    missing.push_back(member);
-    peers.push_back(peer(member));
+    if (!window.remote[static_cast<std::size_t>(member)]) peers.push_back(peer(member));
   }
-  if (missing.empty()) return Status::ok();
   const TimePoint until = fabric_.clock().now() + timeout;
-  auto offers = fabric_.bootstrap().lookup_each(topic(window), peers, timeout);
-  if (!offers) return explain(std::move(offers).status());
-  for (std::size_t i = 0; i < missing.size(); ++i)
-    window.offers.emplace(missing[i], std::move((*offers)[i]));
-  return fabric_.fetch_addresses(peers, remaining(until));
-}
-
-Duration Windows::remaining(TimePoint until) const {
-  return std::max(until - fabric_.clock().now(), Duration::zero());
-}
-
-std::string Windows::topic(const Window& window) const {
-  return fmt::format("communicator/{}/window {}", name_, window.id);
+  if (Status status = window.offers->fetch(peers, timeout); !status.is_ok())
+    return explain(std::move(status));
+  return fabric_.fetch_addresses(peers, fabric_.remaining(until));
 }
 
 }  // namespace dunlin::collective

@@ -4,13 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "runtime/bytes.h"
+#include "runtime/bootstrap/topic_values.h"
 #include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
@@ -45,7 +45,8 @@ struct Window {
     return own.kind() == MemoryKind::kHost ? region.mapped() : region.gpu_mapped(own.gpu_device());
   }
   std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not imported
-  std::map<int, Bytes> offers;  // by member: what has been fetched, but not imported yet
+  // What the members have published of it. Keeps what has been fetched, but not imported yet.
+  std::optional<bootstrap::TopicValues> offers;
 };
 
 // The windows of one communicator. All members allocate them in the same order. Owner thread only.
@@ -82,9 +83,6 @@ class Windows {
 
  private:
   Rank peer(int member) const { return members_[static_cast<std::size_t>(member)]; }
-  Duration remaining(TimePoint until) const;
-  std::string topic(const Window& window) const;  // of the members' addresses
-  Result<Bytes> offer(Window& window, int member, Duration timeout);
   // An error of a lookup of addresses.
   Status explain(Status error) const;
   void release(const Window& window);

@@ -97,8 +97,7 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
   auto transfer = std::make_unique<Transfer>(std::move(memory), std::move(region));
   for (std::size_t at = 0; at < model.size(); at += kReadBytes) {
     const std::size_t bytes = std::min(kReadBytes, model.size() - at);
-    const Duration left = std::max<Duration>(deadline - fabric.clock().now(), Duration::zero());
-    Status status = transfer->read(fabric, *link, at, bytes, left);
+    Status status = transfer->read(fabric, *link, at, bytes, fabric.remaining(deadline));
     if (status) continue;
     if (!transfer->is_done()) fabric.keep_until_done(std::move(transfer));
     return status;

@@ -1,6 +1,5 @@
 #include "runtime/bootstrap/neighbor_values.h"
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -8,7 +7,9 @@ namespace dunlin::bootstrap {
 
 NeighborValues::NeighborValues(Bootstrap& bootstrap, std::string topic, std::span<const Rank> in,
                                std::span<const Rank> out)
-    : bootstrap_(bootstrap), topic_(std::move(topic)), neighbors_(in.begin(), in.end()) {
+    : bootstrap_(bootstrap),
+      values_(bootstrap, std::move(topic)),
+      neighbors_(in.begin(), in.end()) {
   neighbors_.insert(out.begin(), out.end());
   neighbors_.erase(bootstrap.rank());
 }
@@ -20,28 +21,19 @@ NeighborValues::~NeighborValues() {
   // A rank without neighbors waits for nobody. A rank with another graph, which counts this one as
   // a neighbor, may not have looked yet, and then learns from the value that the graphs differ.
   if (neighbors_.empty() && bootstrap_.size() > 1) return;
-  bootstrap_.release(Bootstrap::key_of(topic_, bootstrap_.rank()), neighbors_.size() + 1);
-  for (const Rank neighbor : neighbors_) bootstrap_.release(Bootstrap::key_of(topic_, neighbor), 0);
+  bootstrap_.release(Bootstrap::key_of(values_.topic(), bootstrap_.rank()), neighbors_.size() + 1);
+  for (const Rank neighbor : neighbors_)
+    bootstrap_.release(Bootstrap::key_of(values_.topic(), neighbor), 0);
 }
 
 Status NeighborValues::publish(std::span<const std::byte> value) {
-  DUNLIN_TRY(bootstrap_.publish(Bootstrap::key_of(topic_, bootstrap_.rank()), value));
+  DUNLIN_TRY(bootstrap_.publish(Bootstrap::key_of(values_.topic(), bootstrap_.rank()), value));
   is_published_ = true;
   return Status::ok();
 }
 
 Status NeighborValues::fetch(Duration timeout) {
-  if (fetched_.size() == neighbors_.size()) return Status::ok();
-  const std::vector<Rank> publishers(neighbors_.begin(), neighbors_.end());
-  DUNLIN_ASSIGN(std::vector<Bytes> values, bootstrap_.lookup_each(topic_, publishers, timeout));
-  for (std::size_t i = 0; i < publishers.size(); ++i)
-    fetched_.emplace(publishers[i], std::move(values[i]));
-  return Status::ok();
-}
-
-Result<Bytes> NeighborValues::lookup(Rank neighbor, Duration timeout) {
-  if (const auto found = fetched_.find(neighbor); found != fetched_.end()) return found->second;
-  return bootstrap_.lookup_from(neighbor, Bootstrap::key_of(topic_, neighbor), timeout);
+  return values_.fetch(std::vector<Rank>(neighbors_.begin(), neighbors_.end()), timeout);
 }
 
 }  // namespace dunlin::bootstrap

@@ -6,12 +6,12 @@
 // the job ends. Owner thread only. Destroy it before the bootstrap.
 #pragma once
 
-#include <map>
 #include <set>
 #include <span>
 #include <string>
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/topic_values.h"
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
 #include "runtime/rank.h"
@@ -35,15 +35,16 @@ class NeighborValues {
   // see Bootstrap::lookup_each.
   Status fetch(Duration timeout);
   // Waits until a neighbor has published its value; see Bootstrap::lookup_from.
-  Result<Bytes> lookup(Rank neighbor, Duration timeout);
+  Result<Bytes> lookup(Rank neighbor, Duration timeout) const {
+    return values_.lookup(neighbor, timeout);
+  }
 
   const std::set<Rank>& neighbors() const { return neighbors_; }
 
  private:
   Bootstrap& bootstrap_;
-  std::string topic_;
+  TopicValues values_;
   std::set<Rank> neighbors_;
-  std::map<Rank, Bytes> fetched_;
   bool is_published_ = false;
 };
 

@@ -353,7 +353,7 @@ void JobLedger::expire(Rank rank) {
     }
     case MessageType::kLookup:
       fail(rank, Code::kDeadlineExceeded, fmt::format("no rank has published '{}'", request.name),
-           request.publishers.empty() ? Rank() : request.publisher);
+           request.publishers.empty() ? Rank() : request.publishers[request.place]);
       break;
     default: {
       const auto late = request.type == MessageType::kGather ? gathers_.missing(request.name)

@@ -16,8 +16,7 @@ RequestBook::Request LookupBook::request_of(const Message& lookup, TimePoint dea
                                .deadline = deadline,
                                .publisher = lookup.subject};
   if (lookup.ranks.empty()) return request;
-  request.publisher = lookup.ranks.front();
-  request.name = Bootstrap::key_of(lookup.text, request.publisher);
+  request.name = Bootstrap::key_of(lookup.text, lookup.ranks.front());
   request.topic = lookup.text;
   request.publishers = lookup.ranks;
   return request;

@@ -30,7 +30,6 @@ void RequestBook::await(Rank rank, std::size_t place, std::string name) {
   unlist(rank, request);
   request.name = std::move(name);
   request.place = place;
-  request.publisher = request.publishers[place];
   ranks_[{request.type, request.name}].insert(rank);
 }
 

@@ -25,7 +25,7 @@ class RequestBook {
     std::uint64_t number = kNoRequest;
     std::string name;  // of a barrier or a gather; the key for which a lookup waits
     TimePoint deadline{};
-    Rank publisher{};  // of that key, if known
+    Rank publisher{};  // of a lookup of one value, if known
     // A lookup of many values: their topic, and who publishes them. Those before `place` were there
     // when it was moved.
     std::string topic{};

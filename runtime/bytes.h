@@ -58,6 +58,11 @@ class ByteReader {
     return value;
   }
   std::span<const std::byte> blob() { return take(number<std::uint32_t>()); }
+  // A copy of a blob.
+  Bytes bytes() {
+    const auto contents = blob();
+    return {contents.begin(), contents.end()};
+  }
   std::string text() {
     const auto contents = blob();
     return {reinterpret_cast<const char*>(contents.data()), contents.size()};

@@ -3,15 +3,6 @@
 #include <algorithm>
 
 namespace dunlin::transport {
-namespace {
-
-Bytes read_bytes(ByteReader& reader) {
-  const auto bytes = reader.blob();
-  return {bytes.begin(), bytes.end()};
-}
-
-}  // namespace
-
 const PublishedAddress* PublishedAddresses::find(std::string_view transport) const {
   const auto found = std::ranges::find(of, transport, &PublishedAddress::transport);
   return found == of.end() ? nullptr : &*found;
@@ -34,7 +25,7 @@ Result<PublishedAddresses> PublishedAddresses::decode(std::span<const std::byte>
     PublishedAddress& each = addresses.of.emplace_back();
     each.transport = reader.text();
     each.is_on_demand = reader.number<std::uint8_t>() != 0;
-    each.address = read_bytes(reader);
+    each.address = reader.bytes();
   }
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed fabric address");
   return addresses;
@@ -48,7 +39,7 @@ Result<OpenRequest> OpenRequest::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   OpenRequest request;
   request.transport = reader.text();
-  request.outline = read_bytes(reader);
+  request.outline = reader.bytes();
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed request to open a transport");
   return request;
 }
@@ -72,7 +63,7 @@ Result<RegionDescriptor> RegionDescriptor::decode(std::span<const std::byte> byt
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
     auto& [transport, part] = descriptor.parts.emplace_back();
     transport = reader.text();
-    part = read_bytes(reader);
+    part = reader.bytes();
   }
   descriptor.refusals = reader.text();
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed region descriptor");

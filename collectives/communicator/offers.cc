@@ -16,8 +16,7 @@ Result<WindowOffer> WindowOffer::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   WindowOffer offer;
   offer.size = reader.number<std::uint64_t>();
-  const auto descriptor = reader.blob();
-  offer.descriptor.assign(descriptor.begin(), descriptor.end());
+  offer.descriptor = reader.bytes();
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed offer of a member's memory");
   return offer;
 }

@@ -20,8 +20,7 @@ struct SnapshotOffer {
     SnapshotOffer offer;
     offer.version = reader.number<std::uint64_t>();
     offer.size = reader.number<std::uint64_t>();
-    const auto descriptor = reader.blob();
-    offer.descriptor.assign(descriptor.begin(), descriptor.end());
+    offer.descriptor = reader.bytes();
     if (!reader.at_end()) return Status(Code::kCorrupted, "a snapshot's offer");
     return offer;
   }

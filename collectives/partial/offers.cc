@@ -10,8 +10,7 @@ Result<MailboxOffer> MailboxOffer::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   MailboxOffer offer;
   offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
-  const auto terms = reader.blob();
-  offer.terms.assign(terms.begin(), terms.end());
+  offer.terms = reader.bytes();
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed offer of a mailbox");
   return offer;
 }

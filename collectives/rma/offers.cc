@@ -1,15 +1,6 @@
 #include "collectives/rma/offers.h"
 
 namespace dunlin::collective {
-namespace {
-
-Bytes read_bytes(ByteReader& reader) {
-  const auto bytes = reader.blob();
-  return {bytes.begin(), bytes.end()};
-}
-
-}  // namespace
-
 Bytes GpuWindowOffer::encode() const {
   ByteWriter writer;
   writer.number(tensor_bytes).number(static_cast<std::uint8_t>(is_readable)).text(gpu);
@@ -24,8 +15,8 @@ Result<GpuWindowOffer> GpuWindowOffer::decode(std::span<const std::byte> bytes) 
   offer.tensor_bytes = reader.number<std::uint64_t>();
   offer.is_readable = reader.number<std::uint8_t>() != 0;
   offer.gpu = reader.text();
-  offer.memory = read_bytes(reader);
-  offer.words = read_bytes(reader);
+  offer.memory = reader.bytes();
+  offer.words = reader.bytes();
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left)
     offer.in.emplace_back(reader.number<std::int32_t>());
   if (!reader.at_end())
@@ -56,7 +47,7 @@ Result<MutexOffer> MutexOffer::decode(std::span<const std::byte> bytes) {
   const bool is_scope_known = scope <= static_cast<std::uint8_t>(transport::AtomicScope::kSystem);
   if (is_able) offer.scope = static_cast<transport::AtomicScope>(scope);
   offer.host = reader.text();
-  offer.words = read_bytes(reader);
+  offer.words = reader.bytes();
   if (!reader.at_end() || !is_scope_known)
     return Status(Code::kCorrupted, "malformed offer of a member of a mutex");
   return offer;

@@ -165,10 +165,7 @@ Result<std::vector<Bytes>> BootstrapClient::lookup_each(std::string_view topic,
     }
     const std::size_t before = values.size();
     ByteReader reader(reply->value);
-    while (reader.ok() && !reader.at_end()) {
-      const auto value = reader.blob();
-      values.emplace_back(value.begin(), value.end());
-    }
+    while (reader.ok() && !reader.at_end()) values.push_back(reader.bytes());
     if (!reader.ok() || values.size() == before || values.size() > publishers.size())
       return Status(Code::kCorrupted, fmt::format("malformed answer to a lookup of '{}'", topic));
   }

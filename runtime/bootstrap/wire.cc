@@ -43,8 +43,7 @@ Status decode_body(std::span<const std::byte> bytes, Message& message) {
   message.request = body.number<std::uint64_t>();
   message.number = body.number<std::uint64_t>();
   message.text = body.text();
-  const auto value = body.blob();
-  message.value.assign(value.begin(), value.end());
+  message.value = body.bytes();
   const auto ranks = body.blob();
   message.ranks = decode_ranks(ranks);
   if (!body.at_end() || ranks.size() % sizeof(std::int32_t) != 0)

@@ -50,8 +50,7 @@ Result<SlotOffer> SlotOffer::decode(std::span<const std::byte> bytes) {
   offer.depth = reader.number<std::uint32_t>();
   offer.is_on_gpu = reader.number<std::uint8_t>() != 0;
   offer.terms = reader.text();
-  const auto region = reader.blob();
-  offer.region.assign(region.begin(), region.end());
+  offer.region = reader.bytes();
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
     const Rank from(reader.number<std::int32_t>());
     const NotifyId cell = read_cell(reader);

@@ -65,8 +65,7 @@ Result<ImportAnswer> ImportAnswer::decode(std::span<const std::byte> bytes) {
   answer.id = reader.number<std::uint64_t>();
   const auto code = reader.number<std::uint8_t>();
   answer.why = reader.text();
-  const auto descriptor = reader.blob();
-  answer.descriptor.assign(descriptor.begin(), descriptor.end());
+  answer.descriptor = reader.bytes();
   const bool is_code_known =
       code <= static_cast<std::uint8_t>(Code::kInternal) && Code(code) != Code::kBusy;
   if (!reader.at_end() || !is_code_known)

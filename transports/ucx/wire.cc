@@ -25,8 +25,7 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
   address.token = reader.number<std::uint64_t>();
   address.cells = reader.number<std::uint64_t>();
   for (Bytes& worker : address.worker) {
-    const auto blob = reader.blob();
-    worker.assign(blob.begin(), blob.end());
+    worker = reader.bytes();
     if (worker.empty()) return Status(Code::kCorrupted, "malformed ucx address");
   }
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed ucx address");
@@ -78,8 +77,7 @@ Result<UcxDescriptor> UcxDescriptor::decode(std::span<const std::byte> bytes) {
   descriptor.id = reader.number<std::uint64_t>();
   descriptor.address = reader.number<std::uint64_t>();
   descriptor.is_kept = reader.number<std::uint8_t>() != 0;
-  const auto key = reader.blob();
-  descriptor.key.assign(key.begin(), key.end());
+  descriptor.key = reader.bytes();
   if (!reader.at_end() || descriptor.id == 0)
     return Status(Code::kCorrupted, "malformed ucx region descriptor");
   return descriptor;

@@ -86,8 +86,7 @@ struct ParametersOffer {
     ByteReader reader(bytes);
     ParametersOffer offer;
     offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
-    const auto descriptor = reader.blob();
-    offer.descriptor.assign(descriptor.begin(), descriptor.end());
+    offer.descriptor = reader.bytes();
     if (!reader.at_end()) return Status(Code::kCorrupted, "a worker published a malformed address");
     return offer;
   }

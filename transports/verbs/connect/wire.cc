@@ -108,12 +108,11 @@ Result<ConnectionMessage> ConnectionMessage::decode(std::span<const std::byte> b
   message.place.lid = reader.number<std::uint16_t>();
   message.place.mtu = reader.number<std::uint8_t>();
   message.reads = reader.number<std::uint8_t>();
-  const auto data = reader.blob();
+  message.private_data = reader.bytes();
   if (!reader.at_end() || gid.size() != sizeof message.place.gid ||
       kind > static_cast<std::uint8_t>(MessageKind::kGone))
     return Status(Code::kCorrupted, "malformed connection message");
   std::memcpy(message.place.gid, gid.data(), gid.size());
-  message.private_data.assign(data.begin(), data.end());
   return message;
 }
 

@@ -53,7 +53,7 @@ void check_printable(std::string_view text) {
 }
 
 Seed seed(std::string name, Mode mode, std::string_view text) {
-  return text_seed(std::move(name), static_cast<char>(mode) + std::string(text));
+  return headed_seed(std::move(name), {mode}, as_bytes(text));
 }
 
 }  // namespace

@@ -78,12 +78,6 @@ void check_answer(std::span<const std::byte> bytes) {
   FUZZ_CHECK(answer->code <= Code::kInternal && answer->code != Code::kBusy);
 }
 
-Seed seed(std::string name, Mode mode, std::span<const std::byte> content) {
-  Bytes bytes{static_cast<std::byte>(mode)};
-  bytes.insert(bytes.end(), content.begin(), content.end());
-  return {std::move(name), bytes};
-}
-
 void append(Bytes& stream, PartTag tag, std::size_t size) {
   const Bytes header =
       ByteWriter().number(tag.encode()).number(static_cast<std::uint8_t>(size)).take();
@@ -102,8 +96,10 @@ std::vector<Seed> seeds() {
   append(parts, {MessageKind::kImport}, 8);
   const ImportAnswer granted{3, Code::kOk, "", Bytes(24, std::byte{7})};
   const ImportAnswer refused{4, Code::kNotFound, "no memory is registered", {}};
-  return {seed("parts", kParts, parts), seed("request", kRequest, ImportRequest{3}.encode()),
-          seed("granted", kAnswer, granted.encode()), seed("refused", kAnswer, refused.encode())};
+  return {headed_seed("parts", {kParts}, parts),
+          headed_seed("request", {kRequest}, ImportRequest{3}.encode()),
+          headed_seed("granted", {kAnswer}, granted.encode()),
+          headed_seed("refused", {kAnswer}, refused.encode())};
 }
 
 }  // namespace dunlin::fuzz

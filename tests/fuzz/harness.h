@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/bytes.h"
@@ -85,7 +87,25 @@ inline Seed text_seed(std::string name, std::string_view text) {
   const auto bytes = as_bytes(text);
   return {std::move(name), Bytes(bytes.begin(), bytes.end())};
 }
+// An input that begins with bytes by which the harness chooses what it checks.
+inline Seed headed_seed(std::string name, std::initializer_list<std::uint8_t> head,
+                        std::span<const std::byte> content) {
+  Bytes bytes;
+  for (const std::uint8_t each : head) bytes.push_back(std::byte{each});
+  bytes.insert(bytes.end(), content.begin(), content.end());
+  return {std::move(name), bytes};
+}
 std::vector<Seed> seeds();
+
+// For what the decoder made of `bytes`, if not every byte has to come out again: a truth value may
+// be any byte, and is encoded as 0 or 1. The encoder makes as many bytes, and the same of these.
+template <typename T>
+void check_stable(const T& decoded, std::span<const std::byte> bytes) {
+  const Bytes encoded = decoded.encode();
+  FUZZ_CHECK(encoded.size() == bytes.size());
+  const auto again = T::decode(encoded);
+  FUZZ_CHECK(again.is_ok() && equal(again->encode(), encoded));
+}
 
 }  // namespace dunlin::fuzz
 

@@ -57,12 +57,6 @@ void check_cnn(std::span<const std::byte> bytes) {
   FUZZ_CHECK(standing->timeout >= Duration::zero() && standing->trained >= Duration::zero());
 }
 
-Seed seed(std::string name, Mode mode, const Bytes& content) {
-  Bytes bytes{static_cast<std::byte>(mode), std::byte{1}};
-  bytes.insert(bytes.end(), content.begin(), content.end());
-  return {std::move(name), bytes};
-}
-
 }  // namespace
 
 std::vector<Seed> seeds() {
@@ -89,8 +83,8 @@ std::vector<Seed> seeds() {
   cnn.has_model = true;
   cnn.iteration = 17;
   cnn.timeout = std::chrono::seconds(3);
-  return {seed("checkpoints", kCheckpoints, report.encode()), seed("svm", kSvm, svm.encode()),
-          seed("cnn", kCnn, cnn.encode())};
+  return {headed_seed("checkpoints", {kCheckpoints, 1}, report.encode()),
+          headed_seed("svm", {kSvm, 1}, svm.encode()), headed_seed("cnn", {kCnn, 1}, cnn.encode())};
 }
 
 }  // namespace dunlin::fuzz

@@ -14,10 +14,7 @@ enum Mode : std::uint8_t { kAddresses, kRequest, kRegion, kModes };
 void check_addresses(std::span<const std::byte> bytes) {
   const auto addresses = PublishedAddresses::decode(bytes);
   if (!addresses) return;
-  const Bytes encoded = addresses->encode();
-  FUZZ_CHECK(encoded.size() == bytes.size());
-  const auto again = PublishedAddresses::decode(encoded);
-  FUZZ_CHECK(again.is_ok() && equal(again->encode(), encoded));
+  check_stable(*addresses, bytes);
   for (const PublishedAddress& each : addresses->of) {
     const PublishedAddress* const found = addresses->find(each.transport);
     FUZZ_CHECK(found != nullptr && found->transport == each.transport);
@@ -36,12 +33,6 @@ void check_request(std::span<const std::byte> bytes) {
   if (const auto request = OpenRequest::decode(bytes)) FUZZ_CHECK(equal(request->encode(), bytes));
 }
 
-Seed seed(std::string name, Mode mode, std::span<const std::byte> content) {
-  Bytes bytes{static_cast<std::byte>(mode)};
-  bytes.insert(bytes.end(), content.begin(), content.end());
-  return {std::move(name), bytes};
-}
-
 }  // namespace
 
 std::vector<Seed> seeds() {
@@ -50,8 +41,9 @@ std::vector<Seed> seeds() {
   const OpenRequest request{"tcp", Bytes(6, std::byte{2})};
   const RegionDescriptor region{
       4096, {{"shm", Bytes(9, std::byte{3})}, {"tcp", Bytes(8, std::byte{4})}}, "verbs: no device"};
-  return {seed("addresses", kAddresses, addresses.encode()),
-          seed("request", kRequest, request.encode()), seed("region", kRegion, region.encode())};
+  return {headed_seed("addresses", {kAddresses}, addresses.encode()),
+          headed_seed("request", {kRequest}, request.encode()),
+          headed_seed("region", {kRegion}, region.encode())};
 }
 
 }  // namespace dunlin::fuzz

@@ -88,10 +88,8 @@ void check(std::span<const std::byte> sent, std::size_t descriptors, bool takes_
 
 template <typename Message>
 Seed seed(std::string name, Mode mode, std::uint8_t descriptors, const Message& message) {
-  Bytes bytes{static_cast<std::byte>(mode), static_cast<std::byte>(descriptors), std::byte{1}};
-  const auto raw = std::as_bytes(std::span(&message, 1));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
-  return {std::move(name), bytes};
+  return headed_seed(std::move(name), {mode, descriptors, 1},
+                     std::as_bytes(std::span(&message, 1)));
 }
 
 }  // namespace

@@ -64,12 +64,6 @@ void check_region(std::span<const std::byte> bytes) {
   FUZZ_CHECK(equal(region->encode(), bytes));
 }
 
-Seed seed(std::string name, Mode mode, std::span<const std::byte> content) {
-  Bytes bytes{static_cast<std::byte>(mode)};
-  bytes.insert(bytes.end(), content.begin(), content.end());
-  return {std::move(name), bytes};
-}
-
 }  // namespace
 
 std::vector<Seed> seeds() {
@@ -95,9 +89,11 @@ std::vector<Seed> seeds() {
   ByteWriter immediate;
   immediate.number(ShortForm{3, 1, true}.encode());
   const VerbsDescriptor region{7, 0x7f0000001000, {17, 18}, true, false, 3};
-  return {seed("address", kAddress, address.encode()), seed("region", kRegion, region.encode()),
-          seed("request", kConnection, message.encode(5, 6)), seed("record", kRecord, record_bytes),
-          seed("short", kImmediate, immediate.take())};
+  return {headed_seed("address", {kAddress}, address.encode()),
+          headed_seed("region", {kRegion}, region.encode()),
+          headed_seed("request", {kConnection}, message.encode(5, 6)),
+          headed_seed("record", {kRecord}, record_bytes),
+          headed_seed("short", {kImmediate}, immediate.take())};
 }
 
 }  // namespace dunlin::fuzz

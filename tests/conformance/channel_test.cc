@@ -177,7 +177,7 @@ TEST_P(ChannelTest, MessagesArriveInOrderExactlyOnceUnderLoad) {
   });
 }
 
-// The length of a message comes from its sender, and must lead nobody beyond the slot.
+// The sender writes the length of a message. The receiver must not read beyond the slot for it.
 TEST_P(ChannelTest, AMessageEndsWithItsSlotWhateverItsLength) {
   run([](Fabric& fabric) {
     constexpr std::size_t kSlot = 100;

@@ -1,5 +1,5 @@
-// What decoders refuse although it has the right form: values that no peer of this version sends,
-// and that would lead astray whoever believed them.
+// Decoders refuse values that no peer of this version sends, also where their form is right. A rank
+// that used such a value would access wrong memory or misread later messages.
 #include <gtest/gtest.h>
 
 #include "transports/channel/slot_offer.h"

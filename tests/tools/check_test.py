@@ -76,6 +76,27 @@ class ResultsTest(Folder):
         self.assertEqual([(entry["name"], entry["result"], entry["reason"]) for entry in entries],
                          [("lanes", "failed", "timeout")])
 
+    def said(self, output):
+        return run_tests.outcomes(meson("t", "FAIL", f"report: {self.folder}\n{output}"))[-1]["said"]
+
+    def test_a_failure_is_told_by_its_report(self):
+        leak = "==7==ERROR: LeakSanitizer: detected memory leaks\n"
+        for report in (leak, "a.cc:7: Failure\n", "a.cc:7:3: runtime error: overflow\n", "WARNING: ThreadSanitizer: x\n",
+                       "[3] FAIL: test_a (a.A.test_a)\n"):
+            self.assertEqual(self.said(f"[  PASSED  ] 3 tests.\n{report}of 8 bytes\nlast\n"),
+                             [report.rstrip(), "of 8 bytes", "last"])
+        self.assertEqual(self.said(f"a.cc:7: Failure\n{leak}last\n"), [leak.rstrip(), "last"], "it tells more")
+        self.assertEqual(self.said(leak + "line\n" * 50), [leak.rstrip(), *["line"] * (run_tests.MOST_SAID - 1)])
+
+    def test_without_such_a_report_the_last_lines_tell_it(self):
+        lines = [f"line {i}" for i in range(50)]
+        self.assertEqual(self.said("\n".join(lines)), lines[-run_tests.MOST_SAID:])
+
+    def test_a_failed_case_is_told_by_its_own_failures(self):
+        (self.folder / "test_lane.json").write_text(json.dumps(GTEST))
+        entries = run_tests.outcomes(meson("lanes", "FAIL", f"report: {self.folder}\nb.cc:9: Failure\n"))
+        self.assertEqual([entry.get("said") for entry in entries], [None, ["no"], None])
+
     def test_other_tests_count_as_a_whole(self):
         self.assertEqual(run_tests.outcomes(meson("job", "SKIP", f"report: {self.folder}\nskipped: no mpirun\n"))[0],
                          {"name": "job", "result": "skipped", "seconds": 2.0, "reason": "skipped: no mpirun"})
@@ -116,10 +137,17 @@ class ResultsTest(Folder):
         results = self.folder / "results.json"
         results.write_text(json.dumps([entry("a", "passed"), entry("b", "failed", "late")]))
         for arguments, code, text in ((["--counts", results], 0, "1 passed, 1 failed, 0 skipped"),
-                                      ([self.folder, "0", results], 1, "FAILED: b: late")):
+                                      ([self.folder, "0", results], 1, f"FAILED: b ({self.folder.name}): late")):
             found, said = self.report(*arguments)
             self.assertEqual(found, code)
             self.assertIn(text, said)
+
+    def test_what_failed_stands_last(self):
+        results = self.folder / "results.json"
+        failed = {**entry("b", "failed", "fail"), "said": ["==7==ERROR", "  #0 main"]}
+        results.write_text(json.dumps([failed, entry("a", "skipped", "no GPU"), entry("c", "passed")]))
+        _, said = self.report(self.folder, "0", results)
+        self.assertTrue(said.endswith(f"   FAILED: b ({self.folder.name}): fail\n      ==7==ERROR\n        #0 main\n"), said)
 
     def test_empty_results_are_a_failure(self):
         good, empty = self.folder / "good.json", self.folder / "tests-asan.json"
@@ -127,7 +155,7 @@ class ResultsTest(Folder):
         empty.write_text("[]")
         code, said = self.report(self.folder, "0", good, empty)
         self.assertEqual(code, 1)
-        self.assertIn("FAILED: tests-asan: its results are empty", said)
+        self.assertIn(f"FAILED: tests-asan ({self.folder.name}): its results are empty", said)
 
 
 class MesonTest(Folder):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ends a check: counts its tests and says what took longest.
+"""Ends a check: counts its tests, says what took longest and what failed.
 
     report.py BUILD_DIR SINCE RESULTS...
     report.py --counts RESULTS...
@@ -42,12 +42,20 @@ def read(paths):
         if not found:
             name = pathlib.Path(path).stem
             found = [{"name": name, "result": "failed", "seconds": 0, "reason": "its results are empty"}]
-        entries += found
+        entries += [{**entry, "part": pathlib.Path(path).parent.name} for entry in found]
     return entries
 
 
 def count(entries, result):
     return sum(entry["result"] == result for entry in entries)
+
+
+def print_entries(entries, result, word):
+    for entry in entries:
+        if entry["result"] == result:
+            reason = f": {entry['reason']}" if entry["reason"] else ""
+            print(f"   {word}: {entry['name']} ({entry['part']}){reason}")
+            print("".join(f"      {line}\n" for line in entry.get("said", [])), end="")
 
 
 def main():
@@ -57,12 +65,10 @@ def main():
         return 0
     build, since, *paths = sys.argv[1:]
     entries = read(paths)
-    for result, word in (("skipped", "skipped"), ("failed", "FAILED")):
-        for entry in entries:
-            if entry["result"] == result:
-                print(f"   {word}: {entry['name']}" + (f": {entry['reason']}" if entry["reason"] else ""))
+    print_entries(entries, "skipped", "skipped")
     print_table("the slowest files to compile", compiled(build, float(since)))
     print_table("the slowest tests", [(entry["seconds"], entry["name"]) for entry in entries])
+    print_entries(entries, "failed", "FAILED")
     return 1 if count(entries, "failed") or not count(entries, "passed") else 0
 
 

@@ -5,7 +5,7 @@
 
 RESULTS, a JSON file, gets a list of {"name", "result", "seconds", "reason"}: a test of GoogleTest counts by itself, any
 other test as a whole, and what one of Python's unittest skips is an entry more. A program of GoogleTest or unittest that
-runs no case fails. What failed is printed with its output.
+runs no case fails. What failed is printed with its output, and its entry's "said" has the lines that tell why.
 
 FILE lists the tests that the scheduler may make fail, each with its reason ("NAME  REASON" per line; NAME as printed
 here). Those that fail are run once more, alone, when all others have ended; one that passes then is "unsteady", which
@@ -25,6 +25,7 @@ import progress
 MOST_UNSTEADY = 2
 # A loaded host takes so many times as long as the tests' timeouts allow.
 LOADED = 5
+MOST_SAID = 15
 _RESULTS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped", "IGNORED": "skipped"}
 # What unittest prints: "test_x (module.Class.test_x) ... skipped 'reason'", with a line of a doc string in between; then
 # "Ran 3 tests in 1.2s", "OK (skipped=1)". Ranks of dunlin-run have "[RANK] " in front.
@@ -32,6 +33,9 @@ _TAG = r"^(?:\[\d+\] )?"
 _SKIP = re.compile(_TAG + r"(\w+) \([^()\n]+\)(?:\n[^\n]*)? \.\.\. skipped (['\"])(.*)\2$", re.MULTILINE)
 _RAN = re.compile(_TAG + r"Ran (\d+) tests? in ", re.MULTILINE)
 _SKIPPED = re.compile(_TAG + r"(?:OK|FAILED) \((?:.*, )?skipped=(\d+)", re.MULTILINE)
+# How the lines begin that tell why a program failed, those that tell most first: of a sanitizer, unittest, GoogleTest.
+_REPORTS = [re.compile(_TAG + begin, re.MULTILINE) for begin in (
+    r"(?:==\d+==ERROR: |WARNING: ThreadSanitizer|\S+:\d+:\d+: runtime error: )", r"(?:FAIL|ERROR): ", r"\S+:\d+: Failure$")]
 
 
 def read_unsteady(path):
@@ -43,7 +47,7 @@ def read_unsteady(path):
 
 
 def cases_of(folder, test):
-    """What GoogleTest wrote of the test's cases: [(name, result, seconds, reason)]."""
+    """The entries of what GoogleTest wrote of the test's cases."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -57,7 +61,9 @@ def cases_of(folder, test):
                 seconds = float(case["time"].rstrip("s"))
                 result = {"SKIPPED": "skipped"}.get(case["result"], "failed" if "failures" in case else "passed")
                 reason = "".join(skip["message"] for skip in case.get("skipped", [])).strip().splitlines()[-1:]
-                found.append((f"{test}: {suite['name']}.{case['name']}", result, seconds, " ".join(reason)))
+                said = "\n".join(failure["failure"] for failure in case.get("failures", []))
+                found.append({"name": f"{test}: {suite['name']}.{case['name']}", "result": result, "seconds": seconds,
+                              "reason": " ".join(reason), **({"said": said.splitlines()[:MOST_SAID]} if said else {})})
     return found
 
 
@@ -84,6 +90,12 @@ def last_line(text):
     return lines[-1] if lines else ""
 
 
+def why(text):
+    """The lines of a failed program's output that tell most: those of a report, or the last ones."""
+    found = [match for pattern in _REPORTS if (match := pattern.search(text))]
+    return text[found[0].start():].splitlines()[:MOST_SAID] if found else text.splitlines()[-MOST_SAID:]
+
+
 def outcomes(test):
     """The entries that Meson's result of one test stands for."""
     def whole(result, reason=""):
@@ -92,12 +104,11 @@ def outcomes(test):
     result, output = _RESULTS.get(test["result"], "failed"), test.get("stdout", "")
     match = re.match(r"report: (.+)\n", output)
     folder = pathlib.Path(match.group(1)) if match else None
-    cases = cases_of(folder, test["name"]) if folder else []
-    entries = [dict(zip(("name", "result", "seconds", "reason"), case)) for case in cases]
+    entries = cases_of(folder, test["name"]) if folder else []
     if result == "failed":
         if not any(entry["result"] == "failed" for entry in entries):
             # It crashed, hung, or isn't GoogleTest's.
-            entries.append(whole("failed", test["result"].lower()))
+            entries.append({**whole("failed", test["result"].lower()), "said": why(output_of(test))})
         return entries
     if entries:
         return entries

@@ -237,6 +237,7 @@ Connections Members::connections() const {
   connections.is_one_gpu = is_on_one_gpu();
   // A host with a NIC for each rank is not told from one that has a single NIC.
   connections.shares_fast_nic = connections.hosts.rows > 0 && tuning_.shape.transport == "verbs";
+  connections.has_costly_messages = tuning_.shape.transport == "tcp";
   return connections;
 }
 

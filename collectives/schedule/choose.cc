@@ -19,6 +19,10 @@ constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
 // their own or of a number that is no power of two, and for others.
 constexpr std::size_t kDoublingBytes = std::size_t{24} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
+// Between hosts with several ranks each, messages that cost system calls are fewest with a tree, in
+// which one rank of a host sends. It takes two hops where recursive doubling takes one.
+constexpr std::size_t kTreeFromBytes = 1024;
+constexpr std::size_t kTreeBytes = std::size_t{32} << 10;
 // A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains from
 // so many bytes for each of its hops on. If the number of ranks is no power of two,
 // halving-doubling sends the data of the ranks that are left over once more and in full: then the
@@ -37,6 +41,10 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
   const Grid grid = share_hosts                    ? connections.hosts
                     : connections.has_uneven_hosts ? Grid{1, size}
                                                    : Grid::squarest(size);
+  if (connections.has_costly_messages) {
+    if (share_hosts && bytes >= kTreeFromBytes && bytes <= kTreeBytes) return "tree";
+    if (bytes <= kDoublingBytes) return "recursive-doubling";
+  }
   const std::size_t direct_bytes =
       share_hosts ? kDirectHostBytes / static_cast<std::size_t>(grid.columns * size) : kDirectBytes;
   if (size <= kDirectRanks && bytes <= std::min(direct_bytes, kDirectBytes)) return "direct";

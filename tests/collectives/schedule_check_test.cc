@@ -297,6 +297,27 @@ TEST(Algorithms, ATorusFollowsTheHosts) {
   EXPECT_EQ(wrong.status().code(), Code::kInvalidArgument);
 }
 
+// Over tcp, a system call costs more than the bytes of a small message.
+TEST(Algorithms, CostlyMessagesAreFew) {
+  const auto all_reduce_of = [](std::size_t bytes, const Connections& connections) {
+    return choose_algorithm({Collective::kAllReduce, 8, bytes, 0}, 1, connections)->name;
+  };
+  const Connections alone{.has_costly_messages = true};
+  const Connections shared{.hosts = {2, 4}, .has_costly_messages = true};
+  EXPECT_EQ(all_reduce_of(4, {}), "direct");
+  EXPECT_EQ(all_reduce_of(4, {.hosts = {2, 4}}), "direct");
+  for (const std::size_t bytes : {std::size_t{4}, std::size_t{4096}, std::size_t{24} << 10})
+    EXPECT_EQ(all_reduce_of(bytes, alone), "recursive-doubling") << bytes;
+  EXPECT_EQ(all_reduce_of(4, shared), "recursive-doubling");
+  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{32} << 10})
+    EXPECT_EQ(all_reduce_of(bytes, shared), "tree") << bytes;
+  for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{64} << 20}) {
+    EXPECT_EQ(all_reduce_of(bytes, alone), all_reduce_of(bytes, {})) << bytes;
+    EXPECT_EQ(all_reduce_of(bytes, shared), all_reduce_of(bytes, {.hosts = {2, 4}})) << bytes;
+  }
+  EXPECT_EQ(all_reduce_of(4, {.is_all_mapped = true, .has_costly_messages = true}), "direct");
+}
+
 // This holds for few ranks that map one another's memory. Signals to many ranks would take longer
 // than the hops of a dissemination.
 TEST(Algorithms, ABarrierOfOneHostIsOneHop) {

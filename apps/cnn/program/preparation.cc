@@ -8,6 +8,7 @@
 #include "apps/cnn/gpu/gpu_network.h"
 #include "apps/cnn/program/trainer.h"
 #include "apps/cnn/torch_network.h"
+#include "apps/told_number.h"
 
 namespace dunlin::cnn {
 namespace {
@@ -153,7 +154,7 @@ Status Trainer::agree_on_run() {
                          kLongestPreparation));
   const Bytes own = ByteWriter().number(new_run()).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("run", own, kLongestPreparation));
-  run_ = ByteReader(told).number<std::uint64_t>();
+  DUNLIN_ASSIGN(run_, told_number<std::uint64_t>(told, "run"));
   return Status::ok();
 }
 
@@ -190,9 +191,11 @@ Result<Duration> Trainer::find_timeout() {
         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
   }
   if (members_.is_newcomer()) return timeout;  // until the members tell theirs
-  const Bytes own = ByteWriter().number(static_cast<std::uint64_t>(timeout.count())).take();
+  const Bytes own = ByteWriter().number(static_cast<std::int64_t>(timeout.count())).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("timeout", own, kLongestPreparation));
-  return Duration(static_cast<Duration::rep>(ByteReader(told).number<std::uint64_t>()));
+  DUNLIN_ASSIGN(const auto agreed, told_number<std::int64_t>(told, "timeout"));
+  if (agreed > 0) return Duration(agreed);
+  return Status(Code::kCorrupted, fmt::format("a peer's timeout is {} ns", agreed));
 }
 
 // Runs one iteration as a trial, in memory of its own. The network also initializes itself then.

@@ -47,6 +47,7 @@ Result<DataSums> summed(const DataSums& own, transport::Fabric& fabric,
     all.saved_data = sum_of(all.saved_data, read_digest(reader));
     all.data = sum_of(all.data, read_digest(reader));
   }
+  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed sums of the members' data");
   return all;
 }
 

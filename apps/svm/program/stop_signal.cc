@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/told_number.h"
+
 namespace dunlin::svm {
 namespace {
 
@@ -28,9 +30,9 @@ Status StopSignal::announce(std::uint64_t last_exchange, const std::vector<Rank>
   for (const Rank member : members) {
     DUNLIN_ASSIGN(const Bytes offer,
                   fabric_.bootstrap().lookup_from(member, key(member), fabric_.config().deadline));
-    ByteReader reader(offer);
+    DUNLIN_ASSIGN(const auto cell, told_number<std::uint32_t>(offer, "cell for the stop"));
     transport::Notification stop;
-    stop.id = transport::NotifyId(reader.number<std::uint32_t>());
+    stop.id = transport::NotifyId(cell);
     stop.sequence = last_exchange;
     DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(member));
     transport::Completion done;

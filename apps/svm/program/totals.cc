@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 
 #include "apps/job.h"
 
@@ -68,7 +71,11 @@ Result<Totals> Totals::decode(std::span<const std::byte> bytes) {
     const auto count = reader.number<std::uint32_t>();
     totals.inputs[count] = reader.number<std::uint64_t>();
   }
-  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed totals of a worker");
+  const bool has_times =
+      std::ranges::all_of(std::array{totals.compute_s, totals.exchange_s, totals.wait_s},
+                          [](double seconds) { return std::isfinite(seconds); });
+  if (!reader.at_end() || !has_times)
+    return Status(Code::kCorrupted, "malformed totals of a worker");
   return totals;
 }
 

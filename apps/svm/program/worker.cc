@@ -14,6 +14,7 @@
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
 #include "apps/svm/program/resumption.h"
+#include "apps/told_number.h"
 #include "runtime/log.h"
 
 namespace dunlin::svm {
@@ -113,7 +114,7 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
   }
   DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, members_.ranks(), leader, key,
                                                 fabric_.config().bootstrap_timeout));
-  return ByteReader(found).number<std::uint64_t>();
+  return told_number<std::uint64_t>(found, what);
 }
 
 Status Worker::agree_on_data() {

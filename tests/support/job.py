@@ -124,10 +124,11 @@ def events(path, kind):
     """Returns the JSON lines of one kind. A line that is not complete yet is left out."""
     try:
         with open(path, encoding="utf-8") as file:
-            lines = [line for line in file if line.endswith("\n")]
+            text = file.read()  # at once: a loop over lines would go on in the middle of one that grows meanwhile
     except FileNotFoundError:
         return []
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+    complete = text[:text.rfind("\n") + 1].splitlines()
+    return [event for event in map(json.loads, complete) if event["event"] == kind]
 
 
 def await_progress(job, path, count=3, timeout=60):

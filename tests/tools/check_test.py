@@ -82,11 +82,20 @@ class ResultsTest(Folder):
     def test_a_failure_is_told_by_its_report(self):
         leak = "==7==ERROR: LeakSanitizer: detected memory leaks\n"
         for report in (leak, "a.cc:7: Failure\n", "a.cc:7:3: runtime error: overflow\n", "WARNING: ThreadSanitizer: x\n",
-                       "[3] FAIL: test_a (a.A.test_a)\n"):
+                       "    a.cc:7: Failure\n", "unknown file: Failure\n"):
             self.assertEqual(self.said(f"[  PASSED  ] 3 tests.\n{report}of 8 bytes\nlast\n"),
                              [report.rstrip(), "of 8 bytes", "last"])
         self.assertEqual(self.said(f"a.cc:7: Failure\n{leak}last\n"), [leak.rstrip(), "last"], "it tells more")
-        self.assertEqual(self.said(leak + "line\n" * 50), [leak.rstrip(), *["line"] * (run_tests.MOST_SAID - 1)])
+        lines = [f"line {i}" for i in range(50)]
+        self.assertEqual(self.said(leak + "\n".join(lines)), [leak.rstrip(), *lines[:run_tests.MOST_SAID - 1]])
+
+    def test_a_failure_of_unittest_is_told_with_the_end_of_its_traceback(self):
+        head, rule = "[3] FAIL: test_a (a.A.test_a)", "-" * 70
+        frames = [f"[3]   frame {i}" for i in range(30)]
+        text = "\n".join(["=" * 70, head, f"[3] {rule}", *frames, "[3] AssertionError: 1 != 2", "", rule, "Ran 2 tests"])
+        said = self.said(text + "\n")
+        self.assertEqual((said[0], said[1], said[-1], len(said)),
+                         (head, frames[-13], "[3] AssertionError: 1 != 2", run_tests.MOST_SAID))
 
     def test_without_such_a_report_the_last_lines_tell_it(self):
         lines = [f"line {i}" for i in range(50)]
@@ -147,7 +156,7 @@ class ResultsTest(Folder):
         failed = {**entry("b", "failed", "fail"), "said": ["==7==ERROR", "  #0 main"]}
         results.write_text(json.dumps([failed, entry("a", "skipped", "no GPU"), entry("c", "passed")]))
         _, said = self.report(self.folder, "0", results)
-        self.assertTrue(said.endswith(f"   FAILED: b ({self.folder.name}): fail\n      ==7==ERROR\n        #0 main\n"), said)
+        self.assertTrue(said.endswith(f"== what failed\n   FAILED: b ({self.folder.name}): fail\n      ==7==ERROR\n        #0 main\n"), said)
 
     def test_empty_results_are_a_failure(self):
         good, empty = self.folder / "good.json", self.folder / "tests-asan.json"

@@ -143,6 +143,8 @@ TEST_F(Gathering, CallsThatDoNotMatchAreRefused) {
   // None of them has left anything behind, nor does a refusal count as something that is kept.
   for (std::size_t i = 0; i < kMaxKeptKeys + kMaxKeptKeysPerPeer * kSize; ++i)
     gather(3, "h", record(1), {Rank(3), Rank(3)});
+  for (std::size_t bytes = 0; bytes <= kMaxKeptBytes; bytes += kMaxValueBytes / kSize)
+    gather(3, "h", record(1, kMaxValueBytes / kSize + 1));
   sent_.clear();
   for (const int rank : {0, 1, 2, 3}) gather(rank, "h", record(1));
   EXPECT_EQ(only_reply(3).code, Code::kOk);

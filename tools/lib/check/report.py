@@ -68,7 +68,9 @@ def main():
     print_entries(entries, "skipped", "skipped")
     print_table("the slowest files to compile", compiled(build, float(since)))
     print_table("the slowest tests", [(entry["seconds"], entry["name"]) for entry in entries])
-    print_entries(entries, "failed", "FAILED")
+    if count(entries, "failed"):
+        print("\n== what failed")
+        print_entries(entries, "failed", "FAILED")
     return 1 if count(entries, "failed") or not count(entries, "passed") else 0
 
 

@@ -5,7 +5,7 @@
 
 RESULTS, a JSON file, gets a list of {"name", "result", "seconds", "reason"}: a test of GoogleTest counts by itself, any
 other test as a whole, and what one of Python's unittest skips is an entry more. A program of GoogleTest or unittest that
-runs no case fails. What failed is printed with its output, and its entry's "said" has the lines that tell why.
+runs no case fails. What failed is printed with its output, and its entry may have "said", the lines that tell why.
 
 FILE lists the tests that the scheduler may make fail, each with its reason ("NAME  REASON" per line; NAME as printed
 here). Those that fail are run once more, alone, when all others have ended; one that passes then is "unsteady", which
@@ -33,9 +33,13 @@ _TAG = r"^(?:\[\d+\] )?"
 _SKIP = re.compile(_TAG + r"(\w+) \([^()\n]+\)(?:\n[^\n]*)? \.\.\. skipped (['\"])(.*)\2$", re.MULTILINE)
 _RAN = re.compile(_TAG + r"Ran (\d+) tests? in ", re.MULTILINE)
 _SKIPPED = re.compile(_TAG + r"(?:OK|FAILED) \((?:.*, )?skipped=(\d+)", re.MULTILINE)
-# How the lines begin that tell why a program failed, those that tell most first: of a sanitizer, unittest, GoogleTest.
-_REPORTS = [re.compile(_TAG + begin, re.MULTILINE) for begin in (
-    r"(?:==\d+==ERROR: |WARNING: ThreadSanitizer|\S+:\d+:\d+: runtime error: )", r"(?:FAIL|ERROR): ", r"\S+:\d+: Failure$")]
+# How the lines begin that tell why a program failed, those that tell most first: of a sanitizer, unittest, GoogleTest. In
+# guests they are indented.
+_SANITIZER, _UNITTEST, _GOOGLETEST = (re.compile(r"^ *(?:\[\d+\] )?" + begin, re.MULTILINE) for begin in (
+    r"(?:==\d+==ERROR: |(?:WARNING|FATAL): ThreadSanitizer|\S+:\d+:\d+: runtime error: )", r"(?:FAIL|ERROR): ",
+    r"(?:\S+:\d+|unknown file): Failure$"))
+# What unittest prints above and below each failure.
+_RULE = re.compile(r"^(?:\[\d+\] )?[=-]{70}$", re.MULTILINE)
 
 
 def read_unsteady(path):
@@ -92,8 +96,17 @@ def last_line(text):
 
 def why(text):
     """The lines of a failed program's output that tell most: those of a report, or the last ones."""
-    found = [match for pattern in _REPORTS if (match := pattern.search(text))]
-    return text[found[0].start():].splitlines()[:MOST_SAID] if found else text.splitlines()[-MOST_SAID:]
+    match = _SANITIZER.search(text) or _UNITTEST.search(text) or _GOOGLETEST.search(text)
+    if not match:
+        return text.splitlines()[-MOST_SAID:]
+    report = text[match.start():]
+    if match.re is _UNITTEST:  # the exception stands at the end of the traceback
+        head, _, block = report.partition("\n")
+        block = _RULE.sub("", block, count=1)
+        if end := _RULE.search(block):
+            block = block[:end.start()]
+        return [head, *block.strip("\n").splitlines()[1 - MOST_SAID:]]
+    return report.splitlines()[:MOST_SAID]
 
 
 def outcomes(test):
@@ -108,7 +121,8 @@ def outcomes(test):
     if result == "failed":
         if not any(entry["result"] == "failed" for entry in entries):
             # It crashed, hung, or isn't GoogleTest's.
-            entries.append({**whole("failed", test["result"].lower()), "said": why(output_of(test))})
+            said = output_of(test)[match.end() if match else 0:]
+            entries.append({**whole("failed", test["result"].lower()), "said": why(said)})
         return entries
     if entries:
         return entries
@@ -148,9 +162,10 @@ def run_meson(build, under, options, alone=False):
             test["suites"] = suites.partition(":")[2].split("+") if ":" in suites else []
         found = [(test, outcomes(test)) for test in tests]
         if reason := meson_failure(code, announced, found):
-            said = {"name": "meson test", "result": "ERROR", "stdout": "\n".join(lines[-30:]), "duration": 0,
-                    "command": command, "suites": []}
-            found.append((said, [{"name": "meson test", "result": "failed", "seconds": 0, "reason": reason}]))
+            meson = {"name": "meson test", "result": "ERROR", "stdout": "\n".join(lines[-30:]), "duration": 0,
+                     "command": command, "suites": []}
+            found.append((meson, [{"name": "meson test", "result": "failed", "seconds": 0, "reason": reason,
+                                   "said": lines[-MOST_SAID:]}]))
         return found
 
 

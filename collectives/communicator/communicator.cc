@@ -209,7 +209,7 @@ Fabric& Communicator::fabric() {
   return impl_->members->fabric();
 }
 TuningShape Communicator::shape() const {
-  return impl_->members->tuning_shape();
+  return impl_->members->tuning().shape;
 }
 const Grouping& Communicator::hosts() const {
   return impl_->members->hosts();

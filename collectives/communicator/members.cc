@@ -192,9 +192,9 @@ Status Members::agree_on_mapping(TimePoint until) {
 }
 
 Status Members::agree_on_tuning(TimePoint until) {
-  if (size() == 1) return Status::ok();
   if (rank_ == 0) {
-    tuning_.shape = tuning_shape();
+    tuning_.shape = find_shape();
+    if (size() == 1) return Status::ok();
     auto tunings = read_tunings(fabric_.config().tuning_file);
     if (!tunings) {
       DUNLIN_WARN("{}; continuing without a tuning", tunings.status().message());
@@ -215,7 +215,7 @@ Status Members::agree_on_tuning(TimePoint until) {
   return Status::ok();
 }
 
-TuningShape Members::tuning_shape() const {
+TuningShape Members::find_shape() const {
   TuningShape shape;
   // Tunings of host memory and of GPU memory are different ones.
   shape.processor = gpu_ == nullptr ? host_topology().cpu_model

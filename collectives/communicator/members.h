@@ -48,9 +48,13 @@ class Members {
   // What algorithms may use. `element`: bytes per element.
   Shape shape_for(std::size_t element) const;
   bool suits(const Algorithm& algorithm) const;
-  TuningShape tuning_shape() const;
+  // Its shape is the one that the first member has found, on all members.
   const Tuning& tuning() const { return tuning_; }
-  void use(Tuning tuning) { tuning_ = std::move(tuning); }
+  // The shape stays.
+  void use(Tuning tuning) {
+    tuning.shape = std::move(tuning_.shape);
+    tuning_ = std::move(tuning);
+  }
 
   // Gathers `own` of all members in `all`, by member, through the bootstrap. Collective; each
   // `what` can be used once. Blocks for at most config.deadline.
@@ -82,6 +86,7 @@ class Members {
   Status meet(TimePoint until);
   // Finds out whether every member has mapped every other member's memory.
   Status agree_on_mapping(TimePoint until);
+  TuningShape find_shape() const;
   // Takes the tuning that the first member found in its file.
   Status agree_on_tuning(TimePoint until);
   std::string key(std::string_view what) const;

@@ -16,11 +16,14 @@ constexpr int kDirectRanks = 16;
 // the alternatives, which send them to one other host at a time, are faster.
 constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
 // Up to these sizes, the hops of recursive doubling cost more than its bytes: for ranks on hosts of
-// their own or of a number that is no power of two, and for others.
+// their own, of a number that is no power of two, or whose messages cost system calls, and for
+// others.
 constexpr std::size_t kDoublingBytes = std::size_t{24} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
-// Between hosts with several ranks each, messages that cost system calls are fewest with a tree, in
-// which one rank of a host sends. It takes two hops where recursive doubling takes one.
+// If messages cost system calls and 2^k ranks share each host, a tree takes the fewest: between two
+// hosts it sends once in each direction, and recursive doubling does for each rank of a host. But
+// the tree takes twice as many hops between hosts, which counts for more up to the first size.
+// Beyond the second one, its bytes on the link count for more (bench/TCP.md).
 constexpr std::size_t kTreeFromBytes = 1024;
 constexpr std::size_t kTreeBytes = std::size_t{32} << 10;
 // A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains from
@@ -42,7 +45,8 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
                     : connections.has_uneven_hosts ? Grid{1, size}
                                                    : Grid::squarest(size);
   if (connections.has_costly_messages) {
-    if (share_hosts && bytes >= kTreeFromBytes && bytes <= kTreeBytes) return "tree";
+    const bool is_tree = share_hosts && std::has_single_bit(static_cast<unsigned>(grid.columns));
+    if (is_tree && bytes >= kTreeFromBytes && bytes <= kTreeBytes) return "tree";
     if (bytes <= kDoublingBytes) return "recursive-doubling";
   }
   const std::size_t direct_bytes =

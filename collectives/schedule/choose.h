@@ -17,7 +17,8 @@ struct Connections {
   bool has_uneven_hosts = false;
   // The ranks of a host share a NIC that is as fast as their memory.
   bool shares_fast_nic = false;
-  // A message to a rank that isn't mapped costs system calls, as it does over tcp.
+  // Messages cost system calls, as they do over tcp: those between hosts, or on one host those
+  // between ranks that share no memory. Only all-reduces are chosen by it.
   bool has_costly_messages = false;
 };
 

@@ -311,6 +311,9 @@ TEST(Algorithms, CostlyMessagesAreFew) {
   EXPECT_EQ(all_reduce_of(4, shared), "recursive-doubling");
   for (const std::size_t bytes : {std::size_t{1024}, std::size_t{32} << 10})
     EXPECT_EQ(all_reduce_of(bytes, shared), "tree") << bytes;
+  const Connections odd{.hosts = {2, 3}, .has_costly_messages = true};
+  EXPECT_EQ(choose_algorithm({Collective::kAllReduce, 6, 1024, 0}, 1, odd)->name,
+            "recursive-doubling");
   for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{64} << 20}) {
     EXPECT_EQ(all_reduce_of(bytes, alone), all_reduce_of(bytes, {})) << bytes;
     EXPECT_EQ(all_reduce_of(bytes, shared), all_reduce_of(bytes, {.hosts = {2, 4}})) << bytes;

@@ -293,6 +293,18 @@ TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
   });
 }
 
+TEST(CollectiveTuning, WithoutOneSmallAllReducesHeedWhatMessagesCost) {
+  run_ranks({.kind = PeerKind::kThreads, .size = 3, .killed = {}}, [](Fabric& fabric) {
+    auto communicator = Communicator::create(fabric, {.name = "world", .members = {}}).value();
+    const Rank next((fabric.rank().value() + 1) % fabric.size());
+    ASSERT_TRUE(fabric.link(next).is_ok());
+    const bool is_tcp = fabric.transport_of(next) == "tcp";
+    const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
+    EXPECT_EQ(communicator->choose(call).value()->name, is_tcp ? "recursive-doubling" : "direct");
+    sync(fabric, "chosen");
+  });
+}
+
 TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
   const std::string path =
       ::testing::TempDir() + "dunlin-conformance-tuning-" + std::to_string(getpid()) + ".json";

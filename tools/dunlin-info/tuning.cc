@@ -64,7 +64,7 @@ std::string tuning_text(const Json& report) {
     text += fmt::format("Forced by DUNLIN_ALGORITHMS, independently of measurements: {}\n", forced);
   if (report.at("shapes").empty()) {
     return text +
-           "There are no measurements: algorithms are chosen by size and number of ranks.\n"
+           "There are no measurements: rules choose by size, ranks, hosts and transport.\n"
            "To measure: dunlin-run -n RANKS dunlin-perf tune, or the same under mpirun or srun.\n";
   }
   for (const Json& shape : report.at("shapes")) {

@@ -372,6 +372,14 @@ class UnsteadyTest(Folder):
     def test_more_than_two_fail_the_check(self):
         self.assertEqual(self.retry("abc", {"a", "b", "c"})[0][-1], "f")
 
+    def test_a_crash_of_the_leak_sanitizer_is_no_failure_of_the_test(self):
+        crash = "==7==LeakSanitizer has encountered a fatal error.\n"
+        for output, name, result in ((crash, "t", "passed"), (crash, "t: A.B", "failed"), ("a leak\n", "t", "failed")):
+            entries = [entry(name, "failed")]
+            with mock.patch.object(run_tests, "run_again", lambda *_: True):
+                quietly(run_tests.retry, "build", [], [(meson("t", "FAIL", output), entries)], set())
+            self.assertEqual(entries[0]["result"], result, (output, name))
+
     def test_the_list_is_short_and_gives_reasons(self):
         path = CHECK.parents[2] / "tests/unsteady.txt"
         names = run_tests.read_unsteady(path)

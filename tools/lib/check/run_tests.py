@@ -8,8 +8,8 @@ other test as a whole, and what one of Python's unittest skips is an entry more.
 runs no case fails. What failed is printed with its output, and its entry may have "said", the lines that tell why.
 
 FILE lists the tests that the scheduler may make fail, each with its reason ("NAME  REASON" per line; NAME as printed
-here). Those that fail are run once more, alone, when all others have ended; one that passes then is "unsteady", which
-more than MOST_UNSTEADY tests may not be.
+here). Those that fail are run once more, alone, when all others have ended, and so is a program whose cases had passed
+when the leak sanitizer failed itself. One that passes then is "unsteady", which more than MOST_UNSTEADY tests may not be.
 """
 
 import json
@@ -40,6 +40,8 @@ _SANITIZER, _UNITTEST, _GOOGLETEST = (re.compile(r"^ *(?:\[\d+\] )?" + begin, re
     r"(?:\S+:\d+|unknown file): Failure$"))
 # What unittest prints above and below each failure.
 _RULE = re.compile(r"^(?:\[\d+\] )?[=-]{70}$", re.MULTILINE)
+# The sanitizer looks for leaks when all is over, and seldom (once in some hundred runs) crashes as it reads other threads.
+_CRASHED_SANITIZER = "LeakSanitizer has encountered a fatal error"
 
 
 def read_unsteady(path):
@@ -197,10 +199,15 @@ def run_again(build, under, test, entry):
     return [again["result"] for again in found if again["name"] == entry["name"]] == ["passed"]
 
 
+def is_sanitizers(test, entry):
+    """Whether not a case of the test failed, but the leak sanitizer itself."""
+    return entry["name"] == test["name"] and _CRASHED_SANITIZER in output_of(test)
+
+
 def retry(build, under, tests, unsteady):
     """Runs what failed and is in the list once more; "passed" and "unsteady" are marked in the entries."""
     again = [(test, entry) for test, entries in tests for entry in entries
-             if entry["result"] == "failed" and entry["name"] in unsteady]
+             if entry["result"] == "failed" and (entry["name"] in unsteady or is_sanitizers(test, entry))]
     passed = [entry for test, entry in again if run_again(build, under, test, entry)]
     for entry in passed:
         print(f"unsteady {entry['name']}", flush=True)

@@ -156,7 +156,8 @@ class ResultsTest(Folder):
         failed = {**entry("b", "failed", "fail"), "said": ["==7==ERROR", "  #0 main"]}
         results.write_text(json.dumps([failed, entry("a", "skipped", "no GPU"), entry("c", "passed")]))
         _, said = self.report(self.folder, "0", results)
-        self.assertTrue(said.endswith(f"== what failed\n   FAILED: b ({self.folder.name}): fail\n      ==7==ERROR\n        #0 main\n"), said)
+        failure = f"   FAILED: b ({self.folder.name}): fail\n      ==7==ERROR\n        #0 main\n"
+        self.assertTrue(said.endswith(f"== what failed\n{failure}"), said)
 
     def test_empty_results_are_a_failure(self):
         good, empty = self.folder / "good.json", self.folder / "tests-asan.json"

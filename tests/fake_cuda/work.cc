@@ -1,6 +1,9 @@
 #include "tests/fake_cuda/work.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <list>
 #include <thread>
 
 namespace dunlin::testing {
@@ -12,6 +15,33 @@ std::uint64_t drawn(std::uint64_t seed, std::uint64_t draw) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
+}
+
+// Keeps streams that were closed until their threads have ended, at the latest when the process
+// exits: LeakSanitizer, which looks at the process then, can crash on a thread that is just ending.
+class ClosedStreams {
+ public:
+  ~ClosedStreams() {
+    for (const auto& stream : streams_) stream->join();
+  }
+  void add(std::shared_ptr<FakeStream> stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.remove_if([](const auto& closed) {
+      if (!closed->has_ended()) return false;
+      closed->join();
+      return true;
+    });
+    streams_.push_back(std::move(stream));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<std::shared_ptr<FakeStream>> streams_;
+};
+
+ClosedStreams& closed_streams() {
+  static ClosedStreams streams;
+  return streams;
 }
 
 }  // namespace
@@ -66,7 +96,7 @@ cuda::Code FakePace::begin() {
 
 std::shared_ptr<FakeStream> FakeStream::create(FakePace& pace) {
   std::shared_ptr<FakeStream> stream(new FakeStream(pace));
-  std::thread([stream] { stream->run(); }).detach();
+  stream->thread_ = std::thread([stream] { stream->run(); });
   return stream;
 }
 
@@ -90,22 +120,36 @@ void FakeStream::enqueue(std::function<void()> step) {
   changed_.notify_all();
 }
 
+void FakeStream::join() {
+  if (process_ == getpid()) {
+    thread_.join();
+  } else {
+    new (&thread_) std::thread;  // after a fork: the thread is the parent's
+  }
+}
+
 bool FakeStream::is_idle() {
   const std::lock_guard lock(mutex_);
   return queue_.empty() && !is_busy_;
 }
 
 void FakeStream::close() {
-  const std::lock_guard lock(mutex_);
-  is_closed_ = true;
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+  closed_streams().add(shared_from_this());
 }
 
 void FakeStream::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return !queue_.empty() || is_closed_; });
-    if (queue_.empty()) return;
+    if (queue_.empty()) {
+      has_ended_ = true;
+      return;
+    }
     std::function<void()> step = std::move(queue_.front());
     queue_.pop_front();
     is_busy_ = true;

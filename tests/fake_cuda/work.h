@@ -2,6 +2,8 @@
 // order, some time after it was added. Any thread.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "runtime/gpu/cuda_interface.h"
 #include "tests/fake_cuda/fake_cuda.h"
@@ -57,7 +60,7 @@ class FakePace {
   std::atomic<cuda::Code> sticky_ = cuda::kSuccess;
 };
 
-class FakeStream {
+class FakeStream : public std::enable_shared_from_this<FakeStream> {
  public:
   static std::shared_ptr<FakeStream> create(FakePace& pace);
 
@@ -68,8 +71,11 @@ class FakeStream {
   void add_mark(std::shared_ptr<FakeMark> mark);
   void add_wait(std::shared_ptr<FakeMark> mark);
   bool is_idle();
-  // The thread ends once all work that was added is done.
+  // The thread ends once all work that was added is done. Call it once; it does not wait.
   void close();
+  bool has_ended() const { return has_ended_; }
+  // After close(): waits until the thread has ended.
+  void join();
 
  private:
   explicit FakeStream(FakePace& pace) : pace_(pace) {}
@@ -77,11 +83,14 @@ class FakeStream {
   void run();
 
   FakePace& pace_;
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool is_busy_ = false;
   bool is_closed_ = false;
+  std::atomic<bool> has_ended_ = false;
+  std::thread thread_;
 };
 
 }  // namespace dunlin::testing

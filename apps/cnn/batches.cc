@@ -32,7 +32,7 @@ Status check_images(const Images& images) {
   return Status::ok();
 }
 
-Batches::Batches(const Images& images, Normalization normalization, const Options& options,
+Batches::Batches(const Images& images, const Normalization& normalization, const Options& options,
                  std::uint64_t per_epoch)
     : images_(images),
       options_(options),

@@ -41,7 +41,7 @@ class Batches {
   // `per_epoch` is the number of batches of a pass, which is at least one. All batches are whole,
   // so that it is at most images.count() / size; the images left out differ from pass to pass.
   // `images` have passed check_images() and outlive this object.
-  Batches(const Images& images, Normalization normalization, const Options& options,
+  Batches(const Images& images, const Normalization& normalization, const Options& options,
           std::uint64_t per_epoch);
 
   std::uint64_t per_epoch() const { return per_epoch_; }

@@ -29,7 +29,7 @@ std::vector<int> pattern_of(const GeneratorOptions& options, int number) {
   }
   const int side = options.side;
   std::vector<int> pattern;
-  pattern.reserve(static_cast<std::size_t>(side * side));
+  pattern.reserve(static_cast<std::size_t>(side) * static_cast<std::size_t>(side));
   for (int y = 0; y < side; ++y) {
     for (int x = 0; x < side; ++x) {
       const int row = y * kGrid / side;
@@ -69,7 +69,7 @@ class Noise {
 void append_image(const GeneratorOptions& options, const std::vector<std::vector<int>>& patterns,
                   std::uint64_t index, Images& images) {
   Random random(options.seed, index);
-  const auto label = static_cast<int>(random.below(static_cast<std::uint64_t>(options.classes)));
+  const std::size_t label = random.below(static_cast<std::uint64_t>(options.classes));
   const int side = options.side;
   const auto shift = [&] { return static_cast<int>(random.below(2 * kMostShift + 1)); };
   const int right = shift();
@@ -77,7 +77,8 @@ void append_image(const GeneratorOptions& options, const std::vector<std::vector
   const int strength = 60 + static_cast<int>(random.below(41));  // percent
   Noise noise(random, options.noise);
   for (int channel = 0; channel < options.channels; ++channel) {
-    const auto& pattern = patterns[static_cast<std::size_t>(label * options.channels + channel)];
+    const auto& pattern = patterns[label * static_cast<std::size_t>(options.channels) +
+                                   static_cast<std::size_t>(channel)];
     for (int y = 0; y < side; ++y) {
       for (int x = 0; x < side; ++x) {
         const int at = (y + down) % side * side + (x + right) % side;

@@ -8,8 +8,10 @@
 #include "apps/cnn/gpu/product.h"
 
 // The fatbin, and whether there is one: in a file that the build makes, or in absent.cc.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" const unsigned char dunlin_cnn_kernels[];
 extern "C" const bool dunlin_has_cnn_kernels;
+// NOLINTEND(readability-identifier-naming)
 
 namespace dunlin::cnn::gpu {
 namespace {

@@ -9,8 +9,10 @@
 #include "collectives/kernels/average.h"
 
 // The fatbin, and whether there is one: in a file that the build makes, or in absent.cc.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" const unsigned char dunlin_gpu_kernels[];
 extern "C" const bool dunlin_has_gpu_kernels;
+// NOLINTEND(readability-identifier-naming)
 
 namespace dunlin::collective {
 namespace {

@@ -313,10 +313,12 @@ bool Fabric::is_connected_over(std::size_t transport) const {
   });
 }
 
-Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size, DeviceOrder order) {
+Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size, DeviceOrder order,
+                                                      Pages pages) {
   MemoryRegion::Options options;
   options.huge_pages = config_.huge_pages;
   options.device_order = order;
+  options.pages = pages;
   options.pool = &memory_files_;
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size, options));
   return register_memory(std::move(memory));

@@ -147,10 +147,11 @@ class Fabric final : public Progressor {
   // memory are skipped, and so are those that lack resources and reach no peer yet; fails with
   // kUnavailable if all are.
   Result<std::unique_ptr<LocalRegion>> register_memory(std::shared_ptr<MemoryRegion> memory);
-  // Allocates memory as the configuration says, and registers it. `order`: for what the memory is
-  // to be used (runtime/memory/region.h).
+  // Allocates memory as the configuration says, and registers it. `order` and `pages`: for what the
+  // memory is to be used, and how much of it (runtime/memory/region.h).
   Result<std::unique_ptr<LocalRegion>> allocate(std::size_t size,
-                                                DeviceOrder order = DeviceOrder::kStrict);
+                                                DeviceOrder order = DeviceOrder::kStrict,
+                                                Pages pages = Pages::kReserved);
   // Allocates `size` bytes of a GPU's memory, which are not zeroed, and registers it. When the
   // region has been destroyed, the memory is freed once no peer on this host has it open any more.
   // (Memory of others that is registered is theirs: they must not free it before the peers have

@@ -18,7 +18,7 @@ constexpr std::size_t kLargeBlock = 1024;
 Result<std::unique_ptr<NotifyBoard>> NotifyBoard::create(std::size_t cells) {
   MemoryRegion::Options options;
   options.name = "dunlin-board";
-  options.is_sparse = true;
+  options.pages = Pages::kSparse;
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(cells * sizeof(NotifyCell), options));
   return std::unique_ptr<NotifyBoard>(new NotifyBoard(std::move(memory), cells));
 }

@@ -97,7 +97,8 @@ Status CallQueue::stage(Posted& posted) {
                         to_string(posted.call.collective))};
   }
   if (staging_ == nullptr) {
-    DUNLIN_ASSIGN(staging_, members_.windows().allocate(kInFlight * 2 * kStagedBytes));
+    DUNLIN_ASSIGN(staging_,
+                  members_.windows().allocate(kInFlight * 2 * kStagedBytes, Pages::kOnUse));
   }
   const Call& call = posted.call;
   const Problem unit{call.collective, members_.size(), 1, call.root};

@@ -120,7 +120,7 @@ Status Members::allocate() {
   DUNLIN_TRY(prepare_computes());
   DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * options_.members.size()));
   has_cells_ = true;
-  DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
+  DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes, Pages::kOnUse));
   return fabric_.bootstrap().contribute(key("offer"), group_, offer());
 }
 

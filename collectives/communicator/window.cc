@@ -10,12 +10,12 @@
 
 namespace dunlin::collective {
 
-Result<Window*> Windows::allocate(std::size_t size) {
+Result<Window*> Windows::allocate(std::size_t size, Pages pages) {
   auto window = std::make_unique<Window>();
   window->id = next_id_++;
   window->size = size;
   window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
-  DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage));
+  DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage, pages));
   window->remote.resize(members_.size());
   window->offers.emplace(fabric_.bootstrap(),
                          fmt::format("communicator/{}/window {}", name_, window->id));
@@ -27,8 +27,9 @@ Result<Window*> Windows::allocate(std::size_t size) {
   return windows_.back().get();
 }
 
-Result<std::unique_ptr<transport::LocalRegion>> Windows::allocate_region(std::size_t size) {
-  return gpu_ == nullptr ? fabric_.allocate(size, DeviceOrder::kRelaxed)
+Result<std::unique_ptr<transport::LocalRegion>> Windows::allocate_region(std::size_t size,
+                                                                         Pages pages) {
+  return gpu_ == nullptr ? fabric_.allocate(size, DeviceOrder::kRelaxed, pages)
                          : fabric_.allocate_on_gpu(gpu_, device_, size);
 }
 

@@ -63,8 +63,8 @@ class Windows {
     gpu_ = std::move(driver);
     device_ = device;
   }
-  // Allocates memory and publishes its address.
-  Result<Window*> allocate(std::size_t size);
+  // Allocates memory and publishes its address. `pages`: of host memory (runtime/memory/region.h).
+  Result<Window*> allocate(std::size_t size, Pages pages = Pages::kReserved);
   // Collective: once all members have freed a window, the bootstrap forgets its addresses. Returns
   // kInvalidArgument if no window begins at `data`.
   Status free(const void* data);
@@ -86,7 +86,7 @@ class Windows {
   // An error of a lookup of addresses.
   Status explain(Status error) const;
   void release(const Window& window);
-  Result<std::unique_ptr<transport::LocalRegion>> allocate_region(std::size_t size);
+  Result<std::unique_ptr<transport::LocalRegion>> allocate_region(std::size_t size, Pages pages);
 
   transport::Fabric& fabric_;
   std::string name_;

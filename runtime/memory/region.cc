@@ -44,7 +44,8 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate(std::size_t size,
   if (size > SIZE_MAX / 2) {
     return Status(Code::kResourceExhausted, fmt::format("a memory region of {} bytes", size));
   }
-  const bool wants_huge = options.huge_pages && !options.is_sparse && size >= kHugePage;
+  const bool wants_huge =
+      options.huge_pages && options.pages != Pages::kSparse && size >= kHugePage;
   if (options.is_private) return allocate_private(size, wants_huge, options);
   if (wants_huge) {
     auto huge = allocate_file(round_up(size, kHugePage), kHugePage, MFD_HUGETLB, options);
@@ -96,11 +97,9 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_range(FileRange ran
   region->device_order_ = options.device_order;
   // The memory policy has to be set before the pages exist.
   bind_memory(data, region->size(), options.numa_node);
-  if (options.is_sparse) {
-    // Where the kernel gives shared memory huge pages, one word would take such a page.
-    madvise(data, region->size(), MADV_NOHUGEPAGE);
-    return region;
-  }
+  // Where the kernel gives shared memory huge pages, one word would take such a page.
+  if (options.pages == Pages::kSparse) madvise(data, region->size(), MADV_NOHUGEPAGE);
+  if (options.pages != Pages::kReserved && page_size < kHugePage) return region;
   // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now
   // instead of a SIGBUS later.
   if (fallocate(region->fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(region->fd_offset()),

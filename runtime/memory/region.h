@@ -3,8 +3,9 @@
 //
 // Such a region is a memfd or a part of one. It is shared by passing its descriptor, so that no
 // name in /dev/shm can be left behind, and the kernel frees it when its last user ends, however
-// that user ends. Its pages are zeroed, and the allocating thread reserves them, so that they are
-// local to its NUMA node. Regions of 2 MiB and more use huge pages if the kernel has free ones.
+// that user ends. Its pages are zeroed, and local to the NUMA node of the allocating thread, which
+// reserves them unless it is told not to. Regions of 2 MiB and more use huge pages if the kernel
+// has free ones.
 //
 // A region of GPU memory (kCuda) knows its driver and device. The host must not dereference its
 // addresses: only the driver, the device and the network devices that it is registered with use
@@ -43,6 +44,17 @@ enum class DeviceOrder : std::uint8_t {
   kRelaxed,
 };
 
+// When the pages of a shared region are made.
+enum class Pages : std::uint8_t {
+  // When the region is allocated. If the host has not enough memory, that is an error then.
+  kReserved,
+  // At their first use, for memory that most programs use little of. If the host has no memory left
+  // then, the process is killed. Huge pages are reserved all the same, where there are any.
+  kOnUse,
+  // At their first use, and never huge pages.
+  kSparse,
+};
+
 class MemoryRegion {
  public:
   struct Options {
@@ -53,10 +65,8 @@ class MemoryRegion {
     const char* name = "dunlin";  // shown in /proc/PID/maps
     // Other processes cannot map the region, and it needs no descriptor.
     bool is_private = false;
-    // Pages are made at their first use. If the host has no memory left then, the process is
-    // killed; reserved pages would have been an error at the allocation. Such a region has no huge
-    // pages. Ignored for private regions.
-    bool is_sparse = false;
+    // Private regions reserve their pages always.
+    Pages pages = Pages::kReserved;
     // Where to get the memory from; null: from a memfd of its own. Huge pages always have one.
     SharedFilePool* pool = nullptr;
   };

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
   MemoryRegion::Options options;
   options.huge_pages = false;
   options.name = "dunlin-segment";
-  options.is_sparse = true;  // it has room for many regions, and most processes have few
+  options.pages = Pages::kSparse;  // it has room for many regions, and most processes have few
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(sizeof(SegmentLayout), options));
   std::unique_ptr<Segment> segment(new Segment(std::move(memory)));
   int doorbell[2];

@@ -1,0 +1,63 @@
+// How much of a communicator's memory small calls make pages of.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator/communicator.h"
+#include "transports/fabric.h"
+
+namespace dunlin::collective {
+namespace {
+
+// The bytes with pages of all memory files that this process has open.
+std::size_t bytes_with_pages() {
+  std::size_t bytes = 0;
+  std::set<std::uint64_t> seen;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    struct stat info {};
+    if (!target.starts_with("/memfd:") || stat(entry.path().c_str(), &info) != 0) continue;
+    if (seen.insert(info.st_ino).second) bytes += static_cast<std::size_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+TEST(CommunicatorMemory, SmallCallsMakeFewPages) {
+  constexpr int kRanks = 4;
+  InProcessJob job(kRanks);
+  Config config = Config::parse(Environment()).value();
+  config.transports = {"shm"};
+  config.huge_pages = false;
+  const SteadyClock clock;
+  const std::size_t before = bytes_with_pages();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, bootstrap = job.bootstrap(Rank(rank))] {
+      const auto fabric = transport::Fabric::create(*bootstrap, config, clock).value();
+      const auto communicator = Communicator::create(*fabric, {}).value();
+      // Memory that nobody registered: it passes through the communicator's.
+      std::array<float, 16> data;
+      data.fill(1);
+      const Status status = communicator->all_reduce(data.data(), data.data(), data.size(),
+                                                     {DataType::kFloat32, ReduceOp::kSum});
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_EQ(data.back(), kRanks);
+      EXPECT_TRUE(bootstrap->barrier("reduced", config.deadline).is_ok());
+      EXPECT_LT(bytes_with_pages() - before, kRanks * (std::size_t{1} << 20));
+      EXPECT_TRUE(bootstrap->barrier("end", config.deadline).is_ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace dunlin::collective

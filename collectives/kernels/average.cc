@@ -5,6 +5,24 @@
 #include <cassert>
 #include <cstddef>
 
+#include "collectives/kernels/instruction_sets.h"
+
+#ifndef DUNLIN_AVERAGE_KERNELS
+#define DUNLIN_AVERAGE_KERNELS
+namespace dunlin::collective {
+namespace {
+
+constinit Kernel<void(std::span<float>, float, std::span<const float* const>, const float*)>
+    float_sums;
+constinit Kernel<void(std::span<double>, double, std::span<const double* const>, const double*)>
+    double_sums;
+constinit Kernel<void(std::span<float>, std::span<const float* const>, float)> float_averages;
+constinit Kernel<void(std::span<double>, std::span<const double* const>, double)> double_averages;
+
+}  // namespace
+}  // namespace dunlin::collective
+#endif
+
 // Highway compiles the code between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
 // instruction set, by including this file several times.
 #undef HWY_TARGET_INCLUDE
@@ -146,13 +164,16 @@ void uniform_f64(std::span<double> model, std::span<const double* const> inputs,
 }  // namespace dunlin::collective::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
+namespace dunlin::collective::HWY_NAMESPACE {
+
+[[maybe_unused]] const bool are_added[] = {
+    float_sums.add(HWY_TARGET, &weighted_f32), double_sums.add(HWY_TARGET, &weighted_f64),
+    float_averages.add(HWY_TARGET, &uniform_f32), double_averages.add(HWY_TARGET, &uniform_f64)};
+
+}  // namespace dunlin::collective::HWY_NAMESPACE
+
 #if HWY_ONCE
 namespace dunlin::collective {
-
-HWY_EXPORT(weighted_f32);
-HWY_EXPORT(weighted_f64);
-HWY_EXPORT(uniform_f32);
-HWY_EXPORT(uniform_f64);
 
 void weighted_average(std::span<float> model, float self_weight,
                       std::span<const float* const> inputs, std::span<const float> weights) {
@@ -172,21 +193,21 @@ void weighted_average(std::span<double> model, double self_weight,
 
 void weighted_sum(std::span<float> model, float self_weight, std::span<const float* const> inputs,
                   std::span<const float> weights) {
-  HWY_DYNAMIC_DISPATCH(weighted_f32)(model, self_weight, inputs, weights.data());
+  float_sums.chosen()(model, self_weight, inputs, weights.data());
 }
 
 void weighted_sum(std::span<double> model, double self_weight,
                   std::span<const double* const> inputs, std::span<const double> weights) {
-  HWY_DYNAMIC_DISPATCH(weighted_f64)(model, self_weight, inputs, weights.data());
+  double_sums.chosen()(model, self_weight, inputs, weights.data());
 }
 
 void uniform_average(std::span<float> model, std::span<const float* const> inputs, float divisor) {
-  HWY_DYNAMIC_DISPATCH(uniform_f32)(model, inputs, divisor);
+  float_averages.chosen()(model, inputs, divisor);
 }
 
 void uniform_average(std::span<double> model, std::span<const double* const> inputs,
                      double divisor) {
-  HWY_DYNAMIC_DISPATCH(uniform_f64)(model, inputs, divisor);
+  double_averages.chosen()(model, inputs, divisor);
 }
 
 }  // namespace dunlin::collective

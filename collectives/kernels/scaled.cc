@@ -1,17 +1,32 @@
 #include "collectives/kernels/scaled.h"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/kernels/instruction_sets.h"
 #include "collectives/kernels/sweep.h"
+
+#ifndef DUNLIN_SCALED_KERNELS
+#define DUNLIN_SCALED_KERNELS
+namespace dunlin::collective {
+namespace {
+
+constinit Kernel<void(float*, std::size_t, float, const float*, bool)> float_copies;
+constinit Kernel<void(double*, std::size_t, double, const double*, bool)> double_copies;
+constinit Kernel<void(float*, std::size_t, const float*, float, const float*, bool)> float_sums;
+constinit Kernel<void(double*, std::size_t, const double*, double, const double*, bool)>
+    double_sums;
+
+}  // namespace
+}  // namespace dunlin::collective
+#endif
 
 // Highway compiles the code between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
 // instruction set, by including this file several times.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/scaled.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -89,34 +104,35 @@ void add_f64(double* target, std::size_t count, const double* base, double weigh
 }  // namespace dunlin::collective::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
+namespace dunlin::collective::HWY_NAMESPACE {
+
+[[maybe_unused]] const bool are_added[] = {
+    float_copies.add(HWY_TARGET, &copy_f32), double_copies.add(HWY_TARGET, &copy_f64),
+    float_sums.add(HWY_TARGET, &add_f32), double_sums.add(HWY_TARGET, &add_f64)};
+
+}  // namespace dunlin::collective::HWY_NAMESPACE
+
 #if HWY_ONCE
 namespace dunlin::collective {
 
-HWY_EXPORT(copy_f32);
-HWY_EXPORT(copy_f64);
-HWY_EXPORT(add_f32);
-HWY_EXPORT(add_f64);
-
 void copy_scaled(std::span<float> target, float weight, const float* input, Stores stores) {
-  HWY_DYNAMIC_DISPATCH(copy_f32)
-  (target.data(), target.size(), weight, input, stores == Stores::kStreaming);
+  float_copies.chosen()(target.data(), target.size(), weight, input, stores == Stores::kStreaming);
 }
 
 void copy_scaled(std::span<double> target, double weight, const double* input, Stores stores) {
-  HWY_DYNAMIC_DISPATCH(copy_f64)
-  (target.data(), target.size(), weight, input, stores == Stores::kStreaming);
+  double_copies.chosen()(target.data(), target.size(), weight, input, stores == Stores::kStreaming);
 }
 
 void add_scaled(std::span<float> target, const float* base, float weight, const float* input,
                 Stores stores) {
-  HWY_DYNAMIC_DISPATCH(add_f32)
-  (target.data(), target.size(), base, weight, input, stores == Stores::kStreaming);
+  float_sums.chosen()(target.data(), target.size(), base, weight, input,
+                      stores == Stores::kStreaming);
 }
 
 void add_scaled(std::span<double> target, const double* base, double weight, const double* input,
                 Stores stores) {
-  HWY_DYNAMIC_DISPATCH(add_f64)
-  (target.data(), target.size(), base, weight, input, stores == Stores::kStreaming);
+  double_sums.chosen()(target.data(), target.size(), base, weight, input,
+                       stores == Stores::kStreaming);
 }
 
 }  // namespace dunlin::collective

@@ -5,6 +5,19 @@
 #include <limits>
 #include <type_traits>
 
+#include "collectives/kernels/instruction_sets.h"
+
+#ifndef DUNLIN_SWEEP_KERNELS
+#define DUNLIN_SWEEP_KERNELS
+namespace dunlin::collective {
+namespace {
+
+constinit Kernel<void(DataType, ReduceOp, const Sweep&)> sweeps;
+
+}  // namespace
+}  // namespace dunlin::collective
+#endif
+
 // Highway compiles the code between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
 // instruction set, by including this file several times.
 #undef HWY_TARGET_INCLUDE
@@ -404,13 +417,17 @@ void sweep_type(DataType type, ReduceOp op, const Sweep& s) {
 }  // namespace dunlin::collective::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
+namespace dunlin::collective::HWY_NAMESPACE {
+
+[[maybe_unused]] const bool is_added = sweeps.add(HWY_TARGET, &sweep_type);
+
+}  // namespace dunlin::collective::HWY_NAMESPACE
+
 #if HWY_ONCE
 namespace dunlin::collective {
 
-HWY_EXPORT(sweep_type);
-
 void sweep(DataType type, ReduceOp op, const Sweep& sweep) {
-  HWY_DYNAMIC_DISPATCH(sweep_type)(type, op, sweep);
+  sweeps.chosen()(type, op, sweep);
 }
 
 }  // namespace dunlin::collective

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 #include <hwy/targets.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/kernels/instruction_sets.h"
 #include "collectives/kernels/reduce.h"
 #include "tests/collectives/reduce_operands.h"
 #include "tests/collectives/reduce_reference.h"
@@ -28,15 +28,22 @@ using reference::kTypes;
 // Runs `body` once with the kernels of each instruction set that this CPU has.
 template <typename Body>
 void with_every_instruction_set(const Body& body) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+  const std::vector<std::int64_t> targets = usable_targets();
+  for (const std::int64_t target : targets) {
     SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    use_target(target);
     body();
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  use_target(targets.front());  // the widest
 }
+
+#if HWY_ARCH_X86
+TEST(InstructionSets, AreThoseThatHighwayFinds) {
+  std::vector<std::int64_t> found = hwy::SupportedAndGeneratedTargets();
+  std::erase_if(found, [](std::int64_t target) { return target < HWY_AVX3; });  // wider ones
+  EXPECT_EQ(usable_targets(), found);
+}
+#endif
 
 // Memory for vectors that are at least kGuard bytes apart. Each begins after the beginning of a
 // cache line.

@@ -31,6 +31,8 @@ def execute(command, environment=None, timeout=TIMEOUT):
                                 env=os.environ | (environment or {}), check=False)
     except subprocess.TimeoutExpired as expired:
         raise Failed(f"it did not end within {timeout} s") from expired
+    except FileNotFoundError as absent:
+        raise Failed(f"{absent.filename} is not there") from absent
     if result.returncode != 0:
         text = (result.stderr.strip() or result.stdout.strip()).splitlines()
         errors = [line for line in text if "error" in line]

@@ -46,6 +46,16 @@ class OneHost(JobTest):
         self.assertTrue(coordinator[0][0].endswith("127.0.0.1"), coordinator)
         self.assertEqual(events(json, "config")[0]["transports"], "shm")
 
+    def test_a_single_rank_listens_nowhere(self):
+        for launcher in [RUN, "-n", 1], []:
+            with self.subTest(launcher=launcher):
+                json = self.path(f"run{len(launcher)}.jsonl")
+                job = Job([*launcher, *ENDLESS, "--json-out", json])
+                self.addCleanup(job.kill)
+                await_progress(job, json)
+                self.assertEqual(listening(job.rank_pid(0) if launcher else job.process.pid), [])
+                job.kill()
+
 
 class TwoHosts(JobTest, TwoHostsTest):
     def setUp(self):

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "collectives/barrier/offer.h"
+
 namespace dunlin::collective {
 
 using transport::Awaited;
@@ -34,10 +36,8 @@ Status Barrier::allocate() {
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(rounds_.size()));
   has_cells_ = true;
   round_ = rounds_.size();
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(count)).number(static_cast<std::uint32_t>(cells_));
   return offers_.emplace(fabric_.bootstrap(), "barrier/" + name_, neighbors, neighbors)
-      .publish(writer.take());
+      .publish(BarrierOffer{static_cast<std::uint32_t>(count), cells_}.encode());
 }
 
 Status Barrier::connect() {
@@ -49,17 +49,17 @@ Status Barrier::connect() {
   DUNLIN_TRY(fabric_.fetch_addresses(peers, timeout));
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     Round& round = rounds_[i];
-    DUNLIN_ASSIGN(const Bytes offer, offers_->lookup(round.to, timeout));
-    ByteReader reader(offer);
-    const auto count = reader.number<std::uint32_t>();
-    const auto first = reader.number<std::uint32_t>();
-    if (!reader.at_end() || count != members_.size()) {
+    DUNLIN_ASSIGN(const Bytes bytes, offers_->lookup(round.to, timeout));
+    const auto offer = BarrierOffer::decode(bytes);
+    if (!offer) return offer.status().with_peer(round.to);
+    if (offer->members != members_.size()) {
       return Status(Code::kInvalidArgument,
                     fmt::format("barrier '{}': the peer lists {} members, this rank {}", name_,
-                                count, members_.size()))
+                                offer->members, members_.size()))
           .with_peer(round.to);
     }
-    round.peer_cell = NotifyId(first + static_cast<std::uint32_t>(i));
+    round.peer_cell =
+        NotifyId(static_cast<std::uint32_t>(offer->first_cell) + static_cast<std::uint32_t>(i));
     DUNLIN_ASSIGN(round.link, fabric_.link(round.to));
   }
   return Status::ok();

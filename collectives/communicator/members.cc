@@ -211,7 +211,10 @@ Status Members::agree_on_tuning(TimePoint until) {
                 fabric_.bootstrap().lookup_from(options_.members.front(), key("tuning"),
                                                 fabric_.remaining(until)));
   ByteReader reader(text);
-  DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
+  auto tuning = parse_tuning(reader.text());
+  if (tuning && !reader.at_end()) tuning = Status(Code::kCorrupted, "bytes follow the tuning");
+  if (!tuning) return std::move(tuning).status().with_peer(options_.members.front());
+  tuning_ = *std::move(tuning);
   return Status::ok();
 }
 

@@ -1,7 +1,8 @@
 // What members of collectives publish for one another, and what they write into one another's
-// cells: the memory and the options of communicators, mutexes, windows on GPUs, mailboxes, partial
-// all-reduces, snapshots and parameter servers; tags of the straggler ring, and notices of aborts.
-// What is accepted is what the encoder makes of it.
+// cells: the memory and the options of communicators, barriers, mutexes, windows on GPUs,
+// mailboxes, partial all-reduces, snapshots and parameter servers; tags of the straggler ring, and
+// notices of aborts. What is accepted is what the encoder makes of it.
+#include "collectives/barrier/offer.h"
 #include "collectives/communicator/offers.h"
 #include "collectives/elastic/snapshot_offer.h"
 #include "collectives/partial/offers.h"
@@ -29,6 +30,7 @@ enum Mode : std::uint8_t {
   kParameters,
   kRingTag,
   kAbort,
+  kBarrier,
   kModes
 };
 
@@ -116,7 +118,8 @@ std::vector<Seed> seeds() {
           seed("snapshot", kSnapshot, SnapshotOffer{9, 4096, region}.encode()),
           seed("parameters", kParameters, training::ParametersOffer{cell, region}.encode()),
           seed("ring_tag", kRingTag, ByteWriter().number(tag).take()),
-          seed("abort", kAbort, ByteWriter().number(3).number(8).take())};
+          seed("abort", kAbort, ByteWriter().number(3).number(8).take()),
+          seed("barrier", kBarrier, BarrierOffer{4, cell}.encode())};
 }
 
 }  // namespace dunlin::fuzz
@@ -134,6 +137,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (mode == kMismatch) check_mismatch(bytes, members);
   if (mode == kGpuWindow) check<GpuWindowOffer>(bytes);
   if (mode == kMutex) check_mutex(bytes);
+  if (mode == kBarrier) check<BarrierOffer>(bytes);
   if (mode == kMailbox) check<partial::MailboxOffer>(bytes);
   if (mode == kContact) check<partial::ContactOffer>(bytes);
   if (mode == kSnapshot) check<SnapshotOffer>(bytes);

@@ -173,11 +173,13 @@ class Dunlin:
         return [str(self.run), "-n", str(ranks), "--bind", "shared", "--no-tag", str(self.perf), *arguments,
                 "--transport", self.transport]
 
-    def measure(self, ranks, arguments, *fields):
-        output = execute(self.command(ranks, arguments) + ["--json"], self.environment,
-                         self.timeout)
+    def measure(self, ranks, arguments, *fields, json_options=("--json",)):
+        output = execute([*self.command(ranks, arguments), *json_options], self.environment, self.timeout)
         # UCX writes its warnings to standard output, too.
-        line = json.loads([text for text in output.splitlines() if text.startswith("{")][-1])
+        lines = [text for text in output.splitlines() if text.startswith("{")]
+        if not lines:
+            raise Failed("its output has no figures")
+        line = json.loads(lines[-1])
         return [line[field] if field != "limit" else line["limit"]["p50_us"] for field in fields]
 
 

@@ -166,7 +166,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace dunlin::collective::HWY_NAMESPACE {
 
-[[maybe_unused]] const bool are_added[] = {
+[[maybe_unused]] const bool kAreAdded[] = {
     float_sums.add(HWY_TARGET, &weighted_f32), double_sums.add(HWY_TARGET, &weighted_f64),
     float_averages.add(HWY_TARGET, &uniform_f32), double_averages.add(HWY_TARGET, &uniform_f64)};
 

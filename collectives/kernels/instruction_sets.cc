@@ -24,7 +24,7 @@ bool has_f16c_and_lzcnt() {
 }
 #endif
 
-// Of x86, the sets of which Highway documents what they consist of; of other CPUs, the baseline.
+// On x86, the sets whose contents Highway documents; on other CPUs, only the baseline.
 bool can_run(std::int64_t target) {
   if (target == HWY_STATIC_TARGET) return true;
 #if HWY_ARCH_X86
@@ -54,10 +54,12 @@ std::size_t position_of(std::int64_t target) {
 
 }  // namespace
 
+// Before anything is added: a position that no target has.
 constinit std::atomic<std::size_t> chosen = 63;
 
 void add(std::int64_t target) {
-  known |= static_cast<std::uint64_t>(target);
+  const auto bit = static_cast<std::uint64_t>(target);
+  if ((known.fetch_or(bit) & bit) != 0) return;  // another kernel's function was added before
   if (can_run(target) && position_of(target) < chosen) chosen = position_of(target);
 }
 

@@ -17,8 +17,18 @@
 #include <cstdint>
 #include <vector>
 
+#ifdef HWY_IS_DEBUG_BUILD
+#error "instruction_sets.h must come before Highway's headers"
+#endif
 // Highway's assertions are in libhwy.
 #define HWY_IS_DEBUG_BUILD 0
+// Kernels are compiled for what can be chosen only: on x86 up to AVX-512, on other CPUs the
+// baseline of the compiler.
+#if defined(__x86_64__) || defined(__i386__)
+#define HWY_DISABLED_TARGETS (HWY_AVX3 - 1)
+#else
+#define HWY_COMPILE_ONLY_STATIC
+#endif
 
 namespace dunlin::collective {
 
@@ -36,8 +46,8 @@ void add(std::int64_t target);
 
 }  // namespace instruction_sets
 
-// A function that exists for several targets. Functions are added before main(); after that, any
-// thread.
+// A function that exists for several targets. Functions are added while the library is loaded;
+// after that, any thread.
 template <typename Function>
 class Kernel {
  public:

@@ -106,7 +106,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace dunlin::collective::HWY_NAMESPACE {
 
-[[maybe_unused]] const bool are_added[] = {
+[[maybe_unused]] const bool kAreAdded[] = {
     float_copies.add(HWY_TARGET, &copy_f32), double_copies.add(HWY_TARGET, &copy_f64),
     float_sums.add(HWY_TARGET, &add_f32), double_sums.add(HWY_TARGET, &add_f64)};
 

@@ -419,7 +419,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace dunlin::collective::HWY_NAMESPACE {
 
-[[maybe_unused]] const bool is_added = sweeps.add(HWY_TARGET, &sweep_type);
+[[maybe_unused]] const bool kIsAdded = sweeps.add(HWY_TARGET, &sweep_type);
 
 }  // namespace dunlin::collective::HWY_NAMESPACE
 

@@ -3,9 +3,10 @@
 //
 // Such a region is a memfd or a part of one. It is shared by passing its descriptor, so that no
 // name in /dev/shm can be left behind, and the kernel frees it when its last user ends, however
-// that user ends. Its pages are zeroed, and local to the NUMA node of the allocating thread, which
-// reserves them unless it is told not to. Regions of 2 MiB and more use huge pages if the kernel
-// has free ones.
+// that user ends. Its pages are zeroed, and the allocating thread reserves them, unless it is told
+// not to. They are local to the thread's NUMA node; in a build without hwloc, pages that are made
+// at their first use are local to who uses them. Regions of 2 MiB and more use huge pages if the
+// kernel has free ones.
 //
 // A region of GPU memory (kCuda) knows its driver and device. The host must not dereference its
 // addresses: only the driver, the device and the network devices that it is registered with use
@@ -49,7 +50,8 @@ enum class Pages : std::uint8_t {
   // When the region is allocated. If the host has not enough memory, that is an error then.
   kReserved,
   // At their first use, for memory that most programs use little of. If the host has no memory left
-  // then, the process is killed. Huge pages are reserved all the same, where there are any.
+  // then, the process is killed. Huge pages are reserved all the same, where there are any, and a
+  // network device that the region is registered with makes all pages.
   kOnUse,
   // At their first use, and never huge pages.
   kSparse,

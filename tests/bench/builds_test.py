@@ -18,16 +18,16 @@ def compare(base):
 
 class Builds(unittest.TestCase):
     def test_both_columns_have_figures(self):
-        rows = re.findall(r"^\| (\d) ranks, barrier \| ([\d.]+) \| ([\d.]+) \(([\d.]+): .*\) \|$", compare(BUILD), re.M)
+        rows = re.findall(r"^\| (\d) ranks, barrier \| ([\d.,]+) \| ([\d.,]+) \(([\d.]+): .*\) \|$", compare(BUILD), re.M)
         self.assertEqual([row[0] for row in rows], ["2", "4"])
         for _, base, new, ratio in rows:
-            self.assertAlmostEqual(float(new) / float(base), float(ratio), delta=0.02)
+            self.assertAlmostEqual(float(new.replace(",", "")) / float(base.replace(",", "")), float(ratio), delta=0.02)
 
     def test_a_base_without_programs_is_named(self):
         with tempfile.TemporaryDirectory() as empty:
             output = compare(empty)
         self.assertIn("| 2 ranks, barrier | failed |", output)
-        self.assertRegex(output, "Failed: base, barrier: .*dunlin-run")
+        self.assertRegex(output, "Failed: base, 2 ranks, barrier: .*dunlin-run")
 
 
 if __name__ == "__main__":

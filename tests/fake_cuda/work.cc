@@ -1,10 +1,8 @@
 #include "tests/fake_cuda/work.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <list>
-#include <thread>
+#include <new>
 
 namespace dunlin::testing {
 namespace {
@@ -22,7 +20,7 @@ std::uint64_t drawn(std::uint64_t seed, std::uint64_t draw) {
 class ClosedStreams {
  public:
   ~ClosedStreams() {
-    for (const auto& stream : streams_) stream->join();
+    for (const auto& stream : streams_) stream->end();
   }
   void add(std::shared_ptr<FakeStream> stream) {
     const std::lock_guard lock(mutex_);
@@ -126,6 +124,11 @@ void FakeStream::join() {
   } else {
     new (&thread_) std::thread;  // after a fork: the thread is the parent's
   }
+}
+
+void FakeStream::end() {
+  if (process_ == getpid()) pace_.release();  // a failed test may have left it held
+  join();
 }
 
 bool FakeStream::is_idle() {

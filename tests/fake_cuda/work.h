@@ -76,6 +76,8 @@ class FakeStream : public std::enable_shared_from_this<FakeStream> {
   bool has_ended() const { return has_ended_; }
   // After close(): waits until the thread has ended.
   void join();
+  // The same when the process exits.
+  void end();
 
  private:
   explicit FakeStream(FakePace& pace) : pace_(pace) {}

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "collectives/communicator/offers.h"
@@ -47,7 +46,7 @@ Status Windows::free(const void* data) {
 
 Windows::~Windows() {
   // The scratch, by which members find out that a name is taken, comes last.
-  for (const auto& window : std::views::reverse(windows_)) release(*window);
+  for (auto window = windows_.rbegin(); window != windows_.rend(); ++window) release(**window);
 }
 
 void Windows::release(const Window& window) {

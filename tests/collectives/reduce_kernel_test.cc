@@ -235,11 +235,11 @@ T reduce_one(DataType type, ReduceOp op, const std::vector<T>& operands, std::si
 }
 
 TEST(ReduceReference, Float16KnownValues) {
-  const std::pair<float, std::uint16_t> kKnown[] = {
+  const std::pair<float, std::uint16_t> known[] = {
       {0.0f, 0x0000},     {-0.0f, 0x8000},    {1.0f, 0x3c00},     {-2.0f, 0xc000},
       {65504.0f, 0x7bff}, {0x1p-14f, 0x0400}, {0x1p-24f, 0x0001}, {0x1.ff8p-15f, 0x03ff},
       {1.0f / 3, 0x3555}, {INFINITY, 0x7c00}, {-INFINITY, 0xfc00}};
-  for (const auto& [value, bits] : kKnown) {
+  for (const auto& [value, bits] : known) {
     EXPECT_EQ(reference::to_float16(value), bits) << value;
     if (value != 1.0f / 3) {
       EXPECT_EQ(reference::from_float16(bits), value);
@@ -358,17 +358,18 @@ TEST(ReduceIntegers, WrapAndTruncateTowardZero) {
 // Compares bits, because NaN differs from itself and -0 equals 0.
 TEST(ReduceFloats, NanAndZerosDoNotDependOnTheOrder) {
   const auto nan = reference::bits_of<float>(0xffc12345u);  // negative, with a payload
-  const auto kNan = reference::bits_of<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
-  const auto bits = [](ReduceOp op, std::vector<float> operands) {
+  const auto normal_nan =
+      reference::bits_of<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
+  const auto bits = [](ReduceOp op, const std::vector<float>& operands) {
     return reference::bits_of<std::uint32_t>(reduce_one(DataType::kFloat32, op, operands));
   };
   for (const ReduceOp op : kOps) {
-    EXPECT_EQ(bits(op, {nan, 1}), kNan) << to_string(op);
-    EXPECT_EQ(bits(op, {1, nan}), kNan) << to_string(op);
-    EXPECT_EQ(bits(op, {nan, 1, 2}), kNan) << to_string(op);
-    EXPECT_EQ(bits(op, {1, nan, -INFINITY}), kNan) << to_string(op);
+    EXPECT_EQ(bits(op, {nan, 1}), normal_nan) << to_string(op);
+    EXPECT_EQ(bits(op, {1, nan}), normal_nan) << to_string(op);
+    EXPECT_EQ(bits(op, {nan, 1, 2}), normal_nan) << to_string(op);
+    EXPECT_EQ(bits(op, {1, nan, -INFINITY}), normal_nan) << to_string(op);
   }
-  EXPECT_EQ(bits(ReduceOp::kSum, {INFINITY, -INFINITY}), kNan);
+  EXPECT_EQ(bits(ReduceOp::kSum, {INFINITY, -INFINITY}), normal_nan);
   EXPECT_EQ(bits(ReduceOp::kMin, {0.0f, -0.0f}), 0x80000000u);
   EXPECT_EQ(bits(ReduceOp::kMin, {-0.0f, 0.0f}), 0x80000000u);
   EXPECT_EQ(bits(ReduceOp::kMax, {0.0f, -0.0f}), 0u);

@@ -14,6 +14,7 @@
 #include "runtime/fd.h"
 #include "tests/support/command.h"
 #include "tests/support/paths.h"
+#include "tests/support/temp_folder.h"
 
 namespace dunlin::testing {
 namespace {
@@ -99,6 +100,31 @@ CommandResult run_blocked(const std::string& options, const std::string& then) {
 TEST(DunlinRun, BlockedOutputHidesNeitherItsTimeoutNorSignals) {
   EXPECT_THAT(run_blocked("--timeout 1", "").out, HasSubstr("code 124"));
   EXPECT_THAT(run_blocked("", "sleep 1; kill -TERM $run;").out, HasSubstr("code 143"));
+}
+
+// The rank writes on when nobody reads any more, and ends by itself.
+TEST(DunlinRun, AReaderThatHasGoneDoesNotEndTheJob) {
+  const TempFolder folder;
+  const std::string gone = folder.file("gone");
+  const std::string done = folder.file("done");
+  const std::string rank = "echo first; while ! [ -e " + gone +
+                           " ]; do sleep 0.05; done; for i in 1 2 3; do echo more; done; touch " +
+                           done;
+  const CommandResult result =
+      run_command({"bash", "-o", "pipefail", "-c",
+                   program("dunlin-run") + " -n 1 -- sh -c '" + rank +
+                       "' | { read -r line; exec <&-; touch " + gone + "; }"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(done));
+}
+
+// Where SIGCHLD is ignored, the kernel tells of no end.
+TEST(DunlinRun, HearsOfTheEndOfRanksThoughItsParentIgnoresIt) {
+  const CommandResult result =
+      run_command({"env", "--ignore-signal=CHLD,PIPE", program("dunlin-run"), "-n", "2", "--", "sh",
+                   "-c", "exit 3"},
+                  {}, std::chrono::seconds(20));
+  EXPECT_EQ(result.exit_code, 3);
 }
 
 TEST(DunlinRun, ASlowReaderGetsEverything) {

@@ -71,6 +71,7 @@ struct Prepared {
   dup2(prepared.out, STDOUT_FILENO);
   dup2(prepared.err, STDERR_FILENO);
   if (prepared.cpus != nullptr) sched_setaffinity(0, sizeof *prepared.cpus, prepared.cpus);
+  signal(SIGPIPE, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -33,8 +33,12 @@ bool asks_to_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-// Blocks the signals that the launcher reads from the descriptor.
+// Blocks the signals that the launcher reads from the descriptor. Whoever started the launcher may
+// ignore SIGCHLD, and then the kernel would tell of no rank's end. If the reader of the output has
+// gone, the job goes on.
 Result<Fd> take_signals() {
+  signal(SIGCHLD, SIG_DFL);
+  signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);
   for (const int each : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {

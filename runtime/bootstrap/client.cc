@@ -125,6 +125,7 @@ Status BootstrapClient::send_unanswered(const Message& message) {
 Status BootstrapClient::explain(Status error) const {
   if (error.code() != Code::kPeerDead || !error.peer()) return error;
   const Rank gone = *error.peer();
+  if (gone.value() < 0 || gone.value() >= job_.size) return error;
   return Status(Code::kPeerDead, fmt::format("rank {} is {}", gone.value(), peers_.describe(gone)))
       .with_peer(gone);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "runtime/bootstrap/constants.h"
@@ -132,13 +133,19 @@ void Contact::seek(TimePoint now) {
   judge(now);
   if (end_ || seeker_.joinable() || now < next_attempt_) return;
   attempt_began_ = now;
-  seeker_ = start_service_thread("dunlin-return",
-                                 [this, session = Resumption{key_, session_.received()}] {
-                                   ReturnAttempt attempt = try_to_return(plan_, session);
-                                   const std::lock_guard lock(mutex_);
-                                   attempt_ = std::move(attempt);
-                                   wake_();
-                                 });
+  try {
+    seeker_ = start_service_thread("dunlin-return",
+                                   [this, session = Resumption{key_, session_.received()}] {
+                                     ReturnAttempt attempt = try_to_return(plan_, session);
+                                     const std::lock_guard lock(mutex_);
+                                     attempt_ = std::move(attempt);
+                                     wake_();
+                                   });
+  } catch (const std::system_error& error) {  // the host has no more threads, for now
+    DUNLIN_DEBUG("bootstrap: no thread to return to the coordinator: {}", error.what());
+    ++attempts_;
+    next_attempt_ = now + kConnectRetry;
+  }
 }
 
 void Contact::take_attempt(TimePoint now) {
@@ -177,6 +184,11 @@ bool Contact::is_coordinator_ended() const {
   return poll(&entry, 1, 0) == 1;
 }
 
+// An attempt may hang for longer than kAttemptTime, when it looks up the host's name.
+bool Contact::has_tried(TimePoint now) const {
+  return attempts_ > 0 || (seeker_.joinable() && now - attempt_began_ >= kAttemptTime);
+}
+
 // Decides whether to go on seeking.
 void Contact::judge(TimePoint now) {
   if (coordinator_.state == ProcessWatch::State::kAlive) {
@@ -186,7 +198,7 @@ void Contact::judge(TimePoint now) {
   }
   if (was_closed_ && is_refused_ && now - lost_at_ >= kConfirmTime) {
     end_ = End{Status(Code::kUnavailable, lost_how_), false};
-  } else if (attempts_ > 0 && now - contact_ >= lease_) {
+  } else if (has_tried(now) && now - contact_ >= lease_) {
     end_ = End{Status(Code::kUnavailable,
                       fmt::format("this rank has been out of contact with the coordinator for "
                                   "{:.1f} s and is cut off, as the others may soon count it as "

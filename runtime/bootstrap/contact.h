@@ -62,6 +62,7 @@ class Contact {
   void take_attempt(TimePoint now);
   void resume(AuthenticatedSocket connection, TimePoint now);
   void judge(TimePoint now);
+  bool has_tried(TimePoint now) const;
   bool is_coordinator_ended() const;
 
   const JoinPlan& plan_;

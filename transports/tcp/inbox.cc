@@ -40,7 +40,9 @@ Status Inbox::adopt(Admitted admitted) {
                                                    std::move(admitted.socket), admitted.keys,
                                                    Channel::End::kServer));
   begin(origin, std::move(connection));
-  answer();
+  // The end of a former connection may have made this rank's lane join the new one, and find that
+  // it has ended, too.
+  if (connection_ != nullptr) answer();
   return Status::ok();
 }
 

@@ -267,7 +267,9 @@ Status PartialProtocol::check_aborts(const PartialOperation& operation) const {
     if (contact == nullptr) continue;
     const auto notice = contacts_.abort_of(*contact, operation.number());
     if (!notice) continue;
-    const Rank culprit(notice->culprit);
+    Rank culprit(notice->culprit);
+    if (culprit != Rank() && (notice->culprit < 0 || notice->culprit >= fabric_.size()))
+      culprit = Rank();  // the peer's cell holds nonsense
     const Code code = code_of(*notice);
     // Two members with different calls blame each other. If the blamed one is known to have made
     // this rank's call, the member that sent the abort is to blame. A late member is told that it

@@ -51,6 +51,8 @@ Status Runner::copy(const Task& task) {
 Status Runner::start(const Task& task) {
   task_ = &task;
   is_staged_ = std::ranges::any_of(task.hellos, [](const Hello& hello) { return hello.is_staged; });
+  if (is_staged_ && memory_.is_on_gpu())
+    return {Code::kCorrupted, "a member of GPUs stages its memory, which none does"};
   const std::size_t element = size_of(task.reduction.type);
   slice_length_ = is_staged_ ? std::min(task.count, kStagedBytes / element) : task.count;
   slice_ = 0;

@@ -189,6 +189,10 @@ Status Executor::wait(const Step& step) {
   DUNLIN_TRY(check_sender(step, cell, sequence));
   if (step.stream == Stream::kData && cell.inline_size != 0 &&
       binding_.program->receives_once[static_cast<std::size_t>(step.peer)]) {
+    if (binding_.is_on_gpu || cell.inline_size != step.count * binding_.element) {
+      return Status(Code::kCorrupted, "the peer's notification carries a wrong number of bytes")
+          .with_peer(from.rank);
+    }
     transport::copy_inline(own(binding_.program->target(step)), cell.inline_data, cell.inline_size);
   }
   ++way.taken;

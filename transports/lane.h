@@ -1,5 +1,5 @@
-// Lane: an ordered path to one peer. Communication above this layer goes through lanes, except
-// where a peer's memory is mapped and is accessed directly.
+// Lane: a path to one peer. Communication above this layer goes through lanes, except where a
+// peer's memory is mapped and is accessed directly.
 //
 // A lane has four operations: put (write bytes into the peer's memory), notify (publish a sequence
 // number in a cell that the peer polls), put_notify (both in one operation) and flush (learn that
@@ -69,9 +69,9 @@ class Lane {
   virtual RemoteReads* reads() { return nullptr; }
   virtual RemoteAtomics* atomics() { return nullptr; }
   virtual MappedCells* mapped_cells() { return nullptr; }
-  // The error with which the lane has stopped for good; OK while it works. Callers need it that
-  // post operations without a Completion and wait for the peer's answer. A transport that reports
-  // all such errors as the peer's death need not implement it.
+  // The error with which the lane has stopped for good; OK while it works. A caller that posts
+  // operations without a Completion and waits for the peer's answer must check it. A transport that
+  // reports all such errors as the peer's death need not implement it.
   virtual Status failure() const { return Status::ok(); }
   // Advances this lane's operations and fires the completions of those that are done. Returns how
   // many operations completed.

@@ -1,9 +1,9 @@
 // Communicator: collective operations (all-reduce, broadcast, barrier, ...) among a group of ranks.
 //
-//   auto comm = Communicator::create(fabric, {});        // all ranks of the job
-//   auto memory = comm->allocate(bytes);                 // on all ranks
-//   comm->all_reduce(memory->data(), memory->data(), count,
-//                    {DataType::kFloat32, ReduceOp::kAverage});
+//   DUNLIN_ASSIGN(const auto comm, Communicator::create(fabric, {}));  // all ranks of the job
+//   DUNLIN_ASSIGN(const auto memory, comm->allocate(bytes));           // on all ranks
+//   DUNLIN_TRY(comm->all_reduce(memory.data(), memory.data(), count,
+//                               {DataType::kFloat32, ReduceOp::kAverage}));
 //
 // The ranks of a communicator are its members. A member's rank within the communicator is its
 // position in CommunicatorOptions::members; `rank` and `root` below are such positions.
@@ -92,8 +92,8 @@ struct Call {
   // The caller's name for the operation, which has to be the same on all members. It has to live
   // until start() has accepted the call.
   std::string_view name{};
-  // The operation copies, even if the memory is from allocate(). Set it unless you know that either
-  // all members pass such memory or none does. Not for GPU memory. The same on all members.
+  // The operation copies, even if the memory is from allocate(). Set it if some members may pass
+  // such memory and others not. The same on all members, and false for GPU memory.
   bool copies = false;
 };
 

@@ -9,9 +9,9 @@
 //
 // The sender has a credit while fewer than `depth` messages are unacknowledged. It never writes to
 // a slot whose message was not acknowledged, so a message that poll() returned does not change
-// until it is released. Messages arrive in order and exactly once. A message of up to kInlineBytes
-// travels inside the notification's cache line and does not use its slot, unless the slots are in
-// GPU memory: then Message::data is an address of the GPU.
+// until it is released. Messages arrive in order and exactly once. In host memory, a message of up
+// to kInlineBytes travels inside the notification's cache line and does not use its slot. In GPU
+// memory, every message uses its slot, and Message::data is an address of the GPU.
 //
 // No function blocks or reads a clock. kBusy means that there is no credit or that the lane is
 // full: progress the fabric and try again. Owner thread only. The exchange must outlive its queues.

@@ -1,5 +1,5 @@
-// SlotExchange: the memory, and the peers' addresses of it, for a set of directed edges of a node
-// graph.
+// SlotExchange: the receive slots of this process, and the addresses of the slots at its peers, for
+// a set of directed edges of a node graph.
 //
 // Along an edge, one rank sends to another. For every in-neighbor, this process owns `depth` slots
 // of `slot_bytes` in registered memory and as many notification cells: the per-sender receive queue

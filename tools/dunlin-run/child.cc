@@ -40,7 +40,8 @@ class StringArray {
 
 std::vector<std::string> to_strings(const Environment& environment) {
   std::vector<std::string> result;
-  for (const auto& [name, value] : environment.values()) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment.values())
+    result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 
@@ -96,7 +97,7 @@ Result<std::string> find_program(const std::string& program, const Environment& 
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find(':', begin), path.size());
     const std::string folder = end == begin ? "." : path.substr(begin, end - begin);
-    if (std::string file = folder + "/" + program; is_executable(file)) return file;
+    if (std::string file = fmt::format("{}/{}", folder, program); is_executable(file)) return file;
     begin = end + 1;
   }
   return Status(Code::kNotFound, fmt::format("no program '{}' in PATH={}", program, path));

@@ -268,8 +268,8 @@ Status PartialProtocol::check_aborts(const PartialOperation& operation) const {
     const auto notice = contacts_.abort_of(*contact, operation.number());
     if (!notice) continue;
     Rank culprit(notice->culprit);
-    if (culprit != Rank() && (notice->culprit < 0 || notice->culprit >= fabric_.size()))
-      culprit = Rank();  // the peer's cell holds nonsense
+    // None, or the peer's cell holds nonsense.
+    if (culprit.value() < 0 || culprit.value() >= fabric_.size()) culprit = Rank();
     const Code code = code_of(*notice);
     // Two members with different calls blame each other. If the blamed one is known to have made
     // this rank's call, the member that sent the abort is to blame. A late member is told that it

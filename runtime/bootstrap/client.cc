@@ -125,7 +125,7 @@ Status BootstrapClient::send_unanswered(const Message& message) {
 Status BootstrapClient::explain(Status error) const {
   if (error.code() != Code::kPeerDead || !error.peer()) return error;
   const Rank gone = *error.peer();
-  if (gone.value() < 0 || gone.value() >= job_.size) return error;
+  if (!exists(gone)) return error;
   return Status(Code::kPeerDead, fmt::format("rank {} is {}", gone.value(), peers_.describe(gone)))
       .with_peer(gone);
 }
@@ -141,7 +141,7 @@ Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key,
 }
 
 Status BootstrapClient::check_publisher(std::string_view key, Rank publisher) const {
-  if (publisher.value() >= 0 && publisher.value() < job_.size) return Status::ok();
+  if (exists(publisher)) return Status::ok();
   return {Code::kOutOfRange,
           fmt::format("lookup of '{}': rank {} in a job of {}", key, publisher.value(), job_.size)};
 }
@@ -385,14 +385,11 @@ void BootstrapClient::deliver(Message message) {
 }
 
 void BootstrapClient::on_notice(Message& notice) {
-  const auto is_unknown = [this](Rank rank) {
-    return rank.value() < 0 || rank.value() >= job_.size;
-  };
   if (notice.state == PeerState::kLeft) {
-    std::erase_if(notice.ranks, is_unknown);
+    std::erase_if(notice.ranks, [this](Rank rank) { return !exists(rank); });
     return peers_.mark_left(notice.ranks);
   }
-  if (is_unknown(notice.subject)) return;
+  if (!exists(notice.subject)) return;
   if (notice.subject == rank() && notice.state == PeerState::kDead) {
     return cut_off(Status(Code::kClosed,
                           "the other ranks count this rank as dead: " + printable(notice.text)));

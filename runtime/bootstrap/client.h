@@ -68,6 +68,7 @@ class BootstrapClient : public Bootstrap {
   virtual void on_deadline() {}
 
  private:
+  bool exists(Rank rank) const { return rank.value() >= 0 && rank.value() < job_.size; }
   Status check_publisher(std::string_view key, Rank publisher) const;
   // Checks the arguments of a gather.
   Result<Message> gather_message(std::string_view name, std::span<const Rank> group,

@@ -141,11 +141,15 @@ void Contact::seek(TimePoint now) {
                                      attempt_ = std::move(attempt);
                                      wake_();
                                    });
-  } catch (const std::system_error& error) {  // the host has no more threads, for now
+  } catch (const std::system_error& error) {  // the host lacks threads; it may have some later
     DUNLIN_DEBUG("bootstrap: no thread to return to the coordinator: {}", error.what());
-    ++attempts_;
-    next_attempt_ = now + kConnectRetry;
+    count_attempt(now);
   }
+}
+
+void Contact::count_attempt(TimePoint now) {
+  ++attempts_;
+  next_attempt_ = now + kConnectRetry;
 }
 
 void Contact::take_attempt(TimePoint now) {
@@ -156,8 +160,7 @@ void Contact::take_attempt(TimePoint now) {
   }
   if (!attempt) return;
   seeker_.join();
-  ++attempts_;
-  next_attempt_ = now + kConnectRetry;
+  count_attempt(now);
   if (attempt->connection) return resume(std::move(*attempt->connection), now);
   is_refused_ = attempt->is_refused;
   if (attempt->final) end_ = End{std::move(*attempt->final), true};

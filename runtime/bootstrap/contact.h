@@ -60,6 +60,7 @@ class Contact {
   void lose(const Status& why, TimePoint now);
   void seek(TimePoint now);
   void take_attempt(TimePoint now);
+  void count_attempt(TimePoint now);
   void resume(AuthenticatedSocket connection, TimePoint now);
   void judge(TimePoint now);
   bool has_tried(TimePoint now) const;

@@ -152,10 +152,10 @@ def size_text(size):
     return f"{size} B"
 
 
-def number(value):
+def number(value, digits=3):
     if value is None:
         return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}g}"
 
 
 class Dunlin:

@@ -48,10 +48,6 @@ bool can_run(std::int64_t target) {
   return false;
 }
 
-std::size_t position_of(std::int64_t target) {
-  return static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(target)));
-}
-
 }  // namespace
 
 // Before anything is added: a position that no target has.

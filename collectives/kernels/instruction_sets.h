@@ -39,6 +39,10 @@ void use_target(std::int64_t target);
 
 namespace instruction_sets {
 
+// The position of a target's bit.
+inline std::size_t position_of(std::int64_t target) {
+  return static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(target)));
+}
 // The position of the bit of the target whose kernels run.
 extern std::atomic<std::size_t> chosen;
 // There are kernels of this target.
@@ -53,8 +57,7 @@ class Kernel {
  public:
   // True, so that it can initialize a variable.
   bool add(std::int64_t target, Function* function) {
-    functions_[static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(target)))] =
-        function;
+    functions_[instruction_sets::position_of(target)] = function;
     instruction_sets::add(target);
     return true;
   }

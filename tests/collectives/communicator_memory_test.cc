@@ -9,11 +9,9 @@
 #include <fstream>
 #include <set>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "collectives/communicator/communicator.h"
-#include "transports/fabric.h"
+#include "tests/support/ranks.h"
 
 namespace dunlin::collective {
 namespace {
@@ -43,30 +41,26 @@ bool has_huge_pages_always() {
 TEST(CommunicatorMemory, SmallCallsMakeFewPages) {
   if (has_huge_pages_always()) GTEST_SKIP() << "shared memory has huge pages here";
   constexpr int kRanks = 4;
-  InProcessJob job(kRanks);
-  Config config = Config::parse(Environment()).value();
-  config.transports = {"shm"};
-  config.huge_pages = false;
-  const SteadyClock clock;
+  const auto configure = [](Config& config) {
+    config.transports = {"shm"};
+    config.huge_pages = false;
+  };
   const std::size_t before = bytes_with_pages();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, bootstrap = job.bootstrap(Rank(rank))] {
-      const auto fabric = transport::Fabric::create(*bootstrap, config, clock).value();
-      const auto communicator = Communicator::create(*fabric, {}).value();
-      // Memory that nobody registered: it passes through the communicator's.
-      std::array<float, 16> data;
-      data.fill(1);
-      const Status status = communicator->all_reduce(data.data(), data.data(), data.size(),
-                                                     {DataType::kFloat32, ReduceOp::kSum});
-      EXPECT_TRUE(status.is_ok()) << status.to_string();
-      EXPECT_EQ(data.back(), kRanks);
-      EXPECT_TRUE(bootstrap->barrier("reduced", config.deadline).is_ok());
-      EXPECT_LT(bytes_with_pages() - before, kRanks * (std::size_t{1} << 20));
-      EXPECT_TRUE(bootstrap->barrier("end", config.deadline).is_ok());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::run_ranks(
+      {.size = kRanks, .killed = {}, .configure = configure}, [&](transport::Fabric& fabric) {
+        const auto communicator = Communicator::create(fabric, {}).value();
+        // Memory that nobody registered: it passes through the communicator's.
+        std::array<float, 16> data;
+        data.fill(1);
+        const Status status = communicator->all_reduce(data.data(), data.data(), data.size(),
+                                                       {DataType::kFloat32, ReduceOp::kSum});
+        EXPECT_TRUE(status.is_ok()) << status.to_string();
+        EXPECT_EQ(data.back(), kRanks);
+        const Duration timeout = fabric.config().deadline;
+        EXPECT_TRUE(fabric.bootstrap().barrier("reduced", timeout).is_ok());
+        EXPECT_LT(bytes_with_pages() - before, kRanks * (std::size_t{1} << 20));
+        EXPECT_TRUE(fabric.bootstrap().barrier("measured", timeout).is_ok());
+      });
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ bool asks_to_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-// Blocks the signals that the launcher reads from the descriptor. Whoever started the launcher may
-// ignore SIGCHLD, and then the kernel would tell of no rank's end. If the reader of the output has
-// gone, the job goes on.
+// Blocks the signals that the launcher reads from the descriptor. The parent may ignore SIGCHLD; if
+// that stayed so, the kernel would report the end of no rank. SIGPIPE is ignored, so that the job
+// goes on when the reader of its output has gone.
 Result<Fd> take_signals() {
   signal(SIGCHLD, SIG_DFL);
   signal(SIGPIPE, SIG_IGN);

@@ -264,7 +264,10 @@ void Fabric::drop_link(Rank peer) {
 }
 
 void Fabric::release_done() {
-  std::erase_if(kept_, [](const auto& object) { return object->is_done(); });
+  std::erase_if(kept_, [](const auto& object) {
+    object->settle();
+    return object->is_done();
+  });
   if (kept_.empty()) dropped_.clear();
 }
 

@@ -63,6 +63,8 @@ Awaiting(List, First) -> Awaiting<List, First>;
 class KeptUntilDone {
  public:
   virtual ~KeptUntilDone() = default;
+  // Posts what it takes to learn that; is_done() follows. Called in every progress().
+  virtual void settle() {}
   // Whether all operations have completed, so that no lane uses the memory any more.
   virtual bool is_done() const = 0;
 };
@@ -136,6 +138,8 @@ class Fabric final : public Progressor {
   void keep_until_done(std::unique_ptr<KeptUntilDone> object) {
     kept_.push_back(std::move(object));
   }
+  // How many of these objects still have operations in progress.
+  std::size_t kept() const { return kept_.size(); }
   // Names the transport used for the peer and says why those before it in the list are not used.
   // Connects to the peer if there is no link yet.
   std::string explain(Rank peer);

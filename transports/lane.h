@@ -73,6 +73,9 @@ class Lane {
   // operations without a Completion and waits for the peer's answer must check it. A transport that
   // reports all such errors as the peer's death need not implement it.
   virtual Status failure() const { return Status::ok(); }
+  // Whether all operations that were posted have completed, so that the lane accesses no local
+  // memory any more. Unlike a flush, this can be asked when the peer is dead or the lane closed.
+  virtual bool is_idle() const = 0;
   // Advances this lane's operations and fires the completions of those that are done. Returns how
   // many operations completed.
   virtual std::size_t progress() = 0;

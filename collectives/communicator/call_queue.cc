@@ -439,6 +439,10 @@ std::vector<transport::Awaited> CallQueue::awaited() const {
                        running->terms.algorithm->name, members_.options().name)}};
 }
 
+void CallQueue::stop() {
+  for (const auto& turn : turns_) turn->executor.stop();
+}
+
 bool CallQueue::is_quiet() const {
   return std::ranges::all_of(turns_, [](const auto& turn) { return turn->executor.is_quiet(); });
 }

@@ -52,6 +52,8 @@ class CallQueue {
   }
   // True if no lane accesses this member's memory any more.
   bool is_quiet() const;
+  // Gives up all calls that are not over, for good. Call it again until is_quiet().
+  void stop();
 
  private:
   // A call in the queue.

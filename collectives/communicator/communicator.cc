@@ -88,6 +88,8 @@ class Communicator::Impl final : public transport::KeptUntilDone {
         calls(*members, [this](const Call& call) { return choose(call); }),
         watch(members->fabric(), members->options().members),
         polls(polls_before_waiting(members->fabric())) {}
+  // Of a communicator that was destroyed.
+  void settle() override { calls.stop(); }
   bool is_done() const override { return calls.is_quiet(); }
   // Lets the calls advance whenever this process waits for something else.
   void start_task() {
@@ -120,6 +122,7 @@ Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 
 Communicator::~Communicator() {
   impl_->task.reset();
+  impl_->settle();
   Fabric& fabric = impl_->members->fabric();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }

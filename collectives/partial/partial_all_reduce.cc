@@ -45,6 +45,7 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
         runner(owner, memory, contacts, terms, std::move(compute)),
         protocol(owner, contacts, runner) {}
 
+  void settle() override { runner.stop(); }
   bool is_done() const override { return runner.is_quiet(); }
 
   // Null if the operation is over, and if a wait has aborted it: its caller has the outcome.
@@ -159,7 +160,7 @@ PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move
 PartialAllReduce::~PartialAllReduce() {
   Fabric& fabric = impl_->fabric;
   impl_->task.reset();
-  impl_->runner.settle();
+  impl_->settle();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
 

@@ -264,6 +264,11 @@ void Runner::settle() {
   });
 }
 
+void Runner::stop() {
+  executor_->stop();
+  for (const Abandoned& each : abandoned_) each.executor->stop();
+}
+
 bool Runner::is_quiet() const {
   return executor_->is_quiet() && std::ranges::all_of(abandoned_, [](const Abandoned& each) {
            return each.executor->is_quiet();

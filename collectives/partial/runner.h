@@ -63,6 +63,8 @@ class Runner {
   // Releases the memory of abandoned operations that nobody accesses any more.
   void settle();
   std::size_t abandoned() const { return abandoned_.size(); }
+  // Gives up the run for good. Call it again until is_quiet().
+  void stop();
   // No lane reads this rank's memory.
   bool is_quiet() const;
 

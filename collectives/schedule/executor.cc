@@ -204,9 +204,8 @@ Status Executor::still_waits() const {
   if (binding_.is_on_gpu) {
     for (std::size_t i = 0; i < state_count_; ++i) {
       if (!states_[i].has_puts) continue;
-      const ExecutorPeer& to = *binding_.peers[i];
-      Status failure = to.ways[static_cast<std::size_t>(Stream::kData)].lane->failure();
-      if (!failure.is_ok()) return std::move(failure).with_peer(to.rank);
+      Status failure = data_lane(i).failure();
+      if (!failure.is_ok()) return std::move(failure).with_peer(binding_.peers[i]->rank);
     }
   }
   return Status::busy();
@@ -271,8 +270,7 @@ Status Executor::reduce(const Step& step) {
 
 Status Executor::begin_drain(std::size_t peer) {
   flushed_[peer].reset();
-  auto& way = binding_.peers[peer]->ways[static_cast<std::size_t>(Stream::kData)];
-  DUNLIN_TRY(way.lane->flush(transport::Visibility::kLocal, &flushed_[peer]));
+  DUNLIN_TRY(data_lane(peer).flush(transport::Visibility::kLocal, &flushed_[peer]));
   states_[peer].is_draining = true;
   return Status::ok();
 }
@@ -280,9 +278,13 @@ Status Executor::begin_drain(std::size_t peer) {
 bool Executor::stop() {
   is_running_ = false;
   for (std::size_t i = 0; i < state_count_; ++i) {
-    // A lane that refuses the flush is broken. What it has posted counts as in progress.
-    if (states_[i].has_puts && !states_[i].is_draining) (void)begin_drain(i);
-    if (states_[i].is_draining && flushed_[i].is_done()) states_[i] = {};
+    PeerState& state = states_[i];
+    if (state.has_puts && !state.is_draining) {
+      const Status status = begin_drain(i);
+      // A lane without its peer takes no flush, but knows whether it still accesses memory.
+      if (status.is_error() && data_lane(i).is_idle()) state = {};
+    }
+    if (state.is_draining && flushed_[i].is_done()) state = {};
   }
   return is_quiet();
 }

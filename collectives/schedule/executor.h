@@ -187,6 +187,9 @@ class Executor {
   ExecutorPeer& peer(const Step& step) const {
     return *binding_.peers[static_cast<std::size_t>(step.peer)];
   }
+  transport::Lane& data_lane(std::size_t peer) const {
+    return *binding_.peers[peer]->ways[static_cast<std::size_t>(Stream::kData)].lane;
+  }
   std::byte* own(const Operand& operand) const;
   std::byte* reach(const Operand& operand) const;
 

@@ -6,7 +6,9 @@
 
 #include <csignal>
 #include <memory>
+#include <vector>
 
+#include "collectives/communicator/communicator.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -123,6 +125,34 @@ TEST(PeerDeath, CompletesWhatWasPending) {
           EXPECT_TRUE(code == Code::kOk || code == Code::kPeerDead)
               << completions[i].status().to_string();
         }
+        EXPECT_TRUE(memory.data(1).is_idle());
+      });
+}
+
+// Every rank puts to the next one and waits for the one before. The puts to a dead peer can't be
+// flushed.
+TEST(PeerDeath, AFailedCommunicatorIsReleased) {
+  run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = with_slow_heartbeats},
+      [](Fabric& fabric) {
+        auto communicator = collective::Communicator::create(fabric, {}).value();
+        std::vector<float> model(1 << 20, 1);
+        const auto reduce = [&] {
+          return communicator->run({collective::Collective::kAllReduce,
+                                    model.data(),
+                                    model.data(),
+                                    model.size(),
+                                    {collective::DataType::kFloat32, collective::ReduceOp::kSum},
+                                    0,
+                                    "ring"});
+        };
+        ASSERT_TRUE(reduce().is_ok());
+        sync(fabric, "reduced");
+        if (fabric.rank() == Rank(2)) kill(getpid(), SIGKILL);
+        const Status status = reduce();
+        ASSERT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+        communicator.reset();
+        EXPECT_TRUE(progress_until(fabric, [&] { return fabric.kept() == 0; }));
       });
 }
 

@@ -72,6 +72,7 @@ class SlowLane final : public transport::Lane,
   }
   transport::RemoteReads* reads() override { return this; }
   transport::RemoteAtomics* atomics() override { return this; }
+  bool is_idle() const override { return true; }
   std::size_t progress() override { return 0; }
   void close() noexcept override {}
 

@@ -78,6 +78,7 @@ class GpuQueue final : private BusyQueue {
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
+  bool is_empty() const { return count_ == 0; }
   bool has_room() const { return count_ < entries_.size(); }
   // Whether puts are in progress. A get or an atomic must not overtake them.
   bool has_puts() const { return puts_ > 0; }

@@ -41,6 +41,10 @@ class ShmLane final : public Lane,
   RemoteAtomics* atomics() override { return this; }
   MappedCells* mapped_cells() override { return this; }
   Status failure() const override;
+  bool is_idle() const override {
+    return (gpu_queue_ == nullptr || gpu_queue_->is_empty()) &&
+           (process_memory_ == nullptr || process_memory_->is_empty());
+  }
   std::size_t progress() override;
   void close() noexcept override;
 

@@ -49,6 +49,7 @@ class ProcessMemoryQueue final : private BusyQueue {
   // Carries out all that waits. Returns how many operations completed.
   std::size_t run();
   std::size_t progress() override { return run(); }
+  bool is_empty() const { return operations_.empty(); }
   // Why a put failed. Then add() returns it, and nothing that would announce the put is published.
   // A get that fails concerns only itself and the gets that were gathered behind it.
   const Status& failure() const { return failure_; }

@@ -28,6 +28,7 @@ class SimLane final : public Lane, public RemoteReads {
   RemoteReads* reads() override { return this; }
   // RemoteReads:
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
+  bool is_idle() const override { return first_ == kNoOperation; }
   std::size_t progress() override;
   void close() noexcept override;
 

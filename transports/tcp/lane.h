@@ -53,6 +53,8 @@ class TcpLane final : public Lane,
   Status flush(Visibility visibility, Completion* completion) override;
   RemoteReads* reads() override { return this; }
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
+  Status failure() const override { return failure_; }
+  bool is_idle() const override { return is_empty(); }
   std::size_t progress() override;
   void close() noexcept override;
 

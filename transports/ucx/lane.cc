@@ -25,11 +25,15 @@ UcxLane::~UcxLane() {
 
 Status UcxLane::check_open() const {
   if (is_closed_) return Status(Code::kClosed, "the lane is closed").with_peer(link_.peer());
-  if (!path_.failure.is_ok()) return path_.failure;
-  if (path_.error) {
-    return to_status("the connection is broken", *path_.error).with_peer(link_.peer());
-  }
+  DUNLIN_TRY(failure());
   return engine_.context().peers.check(link_.peer());
+}
+
+Status UcxLane::failure() const {
+  if (!path_.failure.is_ok()) return path_.failure;
+  if (path_.error)
+    return to_status("the connection is broken", *path_.error).with_peer(link_.peer());
+  return Status::ok();
 }
 
 Status UcxLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {

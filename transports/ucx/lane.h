@@ -57,6 +57,8 @@ class UcxLane final : public Lane, private RemoteReads {
   Status flush(Visibility visibility, Completion* completion) override;
   RemoteReads* reads() override { return this; }
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
+  Status failure() const override;
+  bool is_idle() const override { return is_empty(); }
   std::size_t progress() override;
   void close() noexcept override;
 

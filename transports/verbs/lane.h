@@ -25,6 +25,7 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   RemoteReads* reads() override { return this; }
   RemoteAtomics* atomics() override { return out_.atomics() ? this : nullptr; }
   Status failure() const override { return out_.failure(); }
+  bool is_idle() const override { return out_.is_empty(); }
   std::size_t progress() override;
   void close() noexcept override;
 

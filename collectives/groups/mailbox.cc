@@ -98,6 +98,11 @@ bool Mailboxes::is_delivered(Rank to) const {
 
 Result<std::optional<MailboxMessage>> Mailboxes::receive(Rank from) {
   Peer& peer = *peers_[from.index()];
+  if (const auto read = acknowledged(peer); read > peer.sent && !peer.is_corrupted) {
+    return refuse(peer, Status(Code::kCorrupted,
+                               fmt::format("it claims to have read {} pieces of messages, of {}",
+                                           read, peer.sent)));
+  }
   while (!peer.is_corrupted) {
     const auto turn = static_cast<std::uint32_t>(peer.taken % kMailboxDepth);
     const NotifyCell& cell = fabric_.board().cell(cell_at(ours(from), turn));
@@ -134,12 +139,8 @@ Status Mailboxes::send_queued(Peer& peer) {
     DUNLIN_TRY(lane.notify(notification, nullptr));
     peer.owes_ack = false;
   }
-  const std::uint64_t acknowledged = this->acknowledged(peer);
-  if (acknowledged > peer.sent) {
-    return Status(Code::kCorrupted,
-                  fmt::format("'{}': it claims to have read {} pieces of messages, of {}", name_,
-                              acknowledged, peer.sent));
-  }
+  // receive() refuses a peer that claims to have read more than there was.
+  const std::uint64_t acknowledged = std::min(this->acknowledged(peer), peer.sent);
   while (!peer.outbox.empty()) {
     if (peer.sent - acknowledged == kMailboxDepth) return Status::busy();
     const Piece& piece = peer.outbox.front();

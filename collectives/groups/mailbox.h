@@ -9,8 +9,8 @@
 // bounded. Messages from one rank to another arrive once, whole and in order. There is no order
 // between different pairs of ranks. Two ranks connect when the first message is due.
 //
-// What a peer writes is checked: after an impossible piece, receive() returns kCorrupted and reads
-// nothing more from that peer. Messages to or from a rank that is gone are dropped. Nothing blocks,
+// What a peer writes is checked: after an impossible piece or acknowledgment, receive() returns
+// kCorrupted once and reads nothing more from that peer. Messages to or from a rank that is gone are dropped. Nothing blocks,
 // except that connecting to a peer takes a round trip to the bootstrap. Owner thread only. Destroy
 // it when all ranks are done with theirs.
 #pragma once
@@ -52,7 +52,7 @@ class Mailboxes {
   // Queues a message. kInvalidArgument: it is too long; kResourceExhausted: the outbox is full.
   Status send(Rank to, const MailboxMessage& message);
   // The next message, if all of it has arrived. kCorrupted: the peer has written an impossible
-  // piece; nothing more is read from it.
+  // piece or acknowledgment; nothing more is read from it.
   Result<std::optional<MailboxMessage>> receive(Rank from);
   // Whether the peer has read all that was sent, or is gone.
   bool is_delivered(Rank to) const;

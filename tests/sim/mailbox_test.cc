@@ -104,11 +104,22 @@ class HostilePeer : public ::testing::Test {
     notification.tag = tag;
     notification.length = left;
     notification.inline_data = as_bytes(data);
+    post(notification);
+  }
+
+  void acknowledge(std::uint64_t pieces) {
+    transport::Notification notification;
+    notification.id = transport::NotifyId(cells + kMailboxDepth);
+    notification.sequence = pieces;
+    post(notification);
+  }
+
+  void post(const transport::Notification& notification) {
     transport::Lane& lane = world.fabric(1).link(Rank(0)).value()->control();
     bool is_posted = false;
     const bool has_arrived = world.run([&](int) {
       if (!is_posted) is_posted = lane.notify(notification, nullptr).is_ok();
-      return world.fabric(0).board().sequence(notification.id) == sequence;
+      return world.fabric(0).board().sequence(notification.id) == notification.sequence;
     });
     EXPECT_TRUE(has_arrived);
   }
@@ -156,6 +167,14 @@ TEST_F(HostilePeer, MayNotSendLessThanItSays) {
 TEST_F(HostilePeer, MayNotSendWithoutEnd) {
   write(1, 7, 0x7fffffff, kForty);
   expect_corrupted("with 2147483647 left");
+}
+
+TEST_F(HostilePeer, MayNotAcknowledgeWhatItWasNotSent) {
+  acknowledge(3);
+  expect_corrupted("claims to have read 3 pieces of messages, of 0");
+  // What the owner says to others does not end with it.
+  ASSERT_TRUE(box.send(Rank(1), {0, Bytes(4)}).is_ok());
+  EXPECT_TRUE(box.progress().is_ok());
 }
 
 TEST_F(HostilePeer, MessagesAreBounded) {

@@ -78,9 +78,14 @@ Result<std::shared_ptr<Engine>> Engine::of(const Membership& membership) {
     here.messages = std::move(messages).value();
   }
   // A thread that only waits for a future advances nothing.
-  membership.session->serve_in_background();
-  engine = std::make_shared<Engine>(
-      Engine{membership.session, std::make_shared<Finisher>(), here.messages});
+  Status status = membership.session->serve_in_background();
+  auto finisher = status.is_ok() ? Finisher::start() : std::move(status);
+  if (!finisher) {
+    (void)SharedSession::leave(membership.session, binding::Ending::kAlone, Duration::zero());
+    return std::move(finisher).status();
+  }
+  engine =
+      std::make_shared<Engine>(Engine{membership.session, std::move(*finisher), here.messages});
   return engine;
 }
 

@@ -1,7 +1,6 @@
 #include "bindings/c10d/finisher.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "bindings/c10d/task.h"
@@ -23,10 +22,13 @@ thread_local const Finisher* own_finisher = nullptr;
 
 }  // namespace
 
-Finisher::Finisher() {
-  const std::lock_guard guard(mutex_);
-  add_runner();
-  keeper_ = bootstrap::start_service_thread("dunlin-c10d", [this] { keep(); });
+Result<std::shared_ptr<Finisher>> Finisher::start() {
+  std::shared_ptr<Finisher> finisher(new Finisher);
+  const std::lock_guard guard(finisher->mutex_);
+  DUNLIN_TRY(finisher->add_runner());
+  DUNLIN_ASSIGN(finisher->keeper_, bootstrap::start_service_thread(
+                                       "dunlin-c10d", [raw = finisher.get()] { raw->keep(); }));
+  return finisher;
 }
 
 Finisher::~Finisher() {
@@ -37,12 +39,11 @@ bool Finisher::is_own_thread() const {
   return own_finisher == this;
 }
 
-void Finisher::add_runner() {
-  try {
-    runners_.push_back(bootstrap::start_service_thread("dunlin-c10d-end", [this] { run(); }));
-  } catch (const std::system_error& error) {
-    DUNLIN_WARN("can't start another thread for callbacks of futures: {}", error.what());
-  }
+Status Finisher::add_runner() {
+  DUNLIN_ASSIGN(auto runner,
+                bootstrap::start_service_thread("dunlin-c10d-end", [this] { run(); }));
+  runners_.push_back(std::move(runner));
+  return Status::ok();
 }
 
 bool Finisher::watch(std::shared_ptr<Task> task) {
@@ -144,7 +145,8 @@ void Finisher::keep() {
       stands_since = now;
       if (!errands_.empty()) runner_news_.notify_one();
     } else if (now - stands_since >= kRunnerDelay && runners_.size() < kMostRunners) {
-      add_runner();
+      if (const Status status = add_runner(); !status.is_ok())
+        DUNLIN_WARN("callbacks of futures are delayed: {}", status.message());
       stands_since = now;
     }
     if (!errands_.empty()) {
@@ -201,7 +203,7 @@ void Finisher::stop() {
     }
   }
   keeper_news_.notify_one();
-  keeper_.join();
+  if (keeper_.joinable()) keeper_.join();
   {
     const std::lock_guard guard(mutex_);
     is_over_ = true;

@@ -26,7 +26,8 @@ class Task;
 // Threads: any.
 class Finisher {
  public:
-  Finisher();
+  // Fails when its threads can't be created.
+  static Result<std::shared_ptr<Finisher>> start();
   // Calls stop(). Must not be called by the end of a task.
   ~Finisher();
   Finisher(const Finisher&) = delete;
@@ -59,11 +60,12 @@ class Finisher {
   };
   using Guard = std::unique_lock<std::mutex>;
 
+  Finisher() = default;
   void keep();
   void run();
   static void run(const Errand& errand);
   // These need mutex_:
-  void add_runner();
+  Status add_runner();
   void send(Errand errand);
   void find_late();
   void release_forgotten(Guard& guard);

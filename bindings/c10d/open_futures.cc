@@ -5,7 +5,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -39,6 +38,20 @@ Open* make_open() {
 
 using Inherited = std::shared_ptr<std::deque<Handle<Future>>>;
 
+void fail_first(const Inherited& inherited);
+
+// Whether there is a thread that does so.
+bool fail_in_thread(const Inherited& inherited) {
+  auto thread =
+      bootstrap::start_service_thread("dunlin-forked", [inherited] { fail_first(inherited); });
+  if (!thread) {
+    DUNLIN_WARN("futures of a forked child's parent: {}", thread.status().message());
+    return false;
+  }
+  thread->detach();
+  return true;
+}
+
 // Fails the first one here, and the others in a thread of their own, as callbacks may wait for
 // them.
 void fail_first(const Inherited& inherited) {
@@ -47,14 +60,7 @@ void fail_first(const Inherited& inherited) {
     inherited->pop_front();
     bool is_handed_on = false;
     if (!inherited->empty()) {
-      try {
-        bootstrap::start_service_thread("dunlin-forked", [inherited] {
-          fail_first(inherited);
-        }).detach();
-        is_handed_on = true;
-      } catch (const std::system_error& error) {
-        DUNLIN_WARN("can't start another thread for a forked child's futures: {}", error.what());
-      }
+      is_handed_on = fail_in_thread(inherited);
     }
     if (!future->completed())
       future->setErrorIfNeeded(to_exception(belongs_to_parent("the operation")));
@@ -85,13 +91,7 @@ void fail_inherited_futures() {
     for (const auto& [key, future] : open->futures) inherited->push_back(future);
   }
   if (inherited->empty()) return;
-  try {
-    bootstrap::start_service_thread("dunlin-forked", [inherited] {
-      fail_first(inherited);
-    }).detach();
-  } catch (const std::system_error& error) {
-    DUNLIN_WARN("a forked child's futures can't be completed: {}", error.what());
-  }
+  fail_in_thread(inherited);
 }
 
 }  // namespace dunlin::torch_backend

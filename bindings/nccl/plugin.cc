@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/nccl/log.h"
+#include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
 
 namespace dunlin::nccl {
@@ -50,8 +51,12 @@ Result<const Device*> Plugin::device(int number) const {
 
 void Plugin::close(std::unique_ptr<Comm> comm) {
   comm->detach();
+  // Without a thread, the comm ends here.
+  auto end = bootstrap::start_service_thread(
+      "dunlin-close", [ending = std::move(comm)]() mutable { ending.reset(); });
+  if (!end) return;
   const std::lock_guard lock(mutex_);
-  ends_.emplace_back([ending = std::move(comm)]() mutable { ending.reset(); });
+  ends_.push_back(std::move(*end));
 }
 
 void Plugin::await_ends() {

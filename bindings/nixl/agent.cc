@@ -43,8 +43,9 @@ Result<std::unique_ptr<Agent>> Agent::create(Config config, AgentOptions options
                 transport::Endpoint::create(agent->config_, agent->clock_,
                                             {.greeting = Bytes(name.begin(), name.end())}));
   if (agent->options_.has_progress_thread) {
-    agent->thread_ = bootstrap::start_service_thread(
-        "dunlin-nixl", [raw = agent.get()] { raw->run_progress_thread(); });
+    DUNLIN_ASSIGN(agent->thread_,
+                  bootstrap::start_service_thread(
+                      "dunlin-nixl", [raw = agent.get()] { raw->run_progress_thread(); }));
   }
   return agent;
 }

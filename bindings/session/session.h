@@ -82,7 +82,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Starts the background thread if there is none.
-  void serve_in_background();
+  Status serve_in_background();
 
   // Leaves the job and releases everything. kTogether: first waits, for `timeout` at most, until
   // all outstanding operations are over and all members have called shutdown(), and returns the

@@ -64,7 +64,7 @@ Status Session::join(const Environment& environment, Options options) {
     members_ = bootstrap_->membership().members;
   }
   DUNLIN_TRY(make_world());
-  if (options.background_progress) serve_in_background();
+  if (options.background_progress) DUNLIN_TRY(serve_in_background());
   return Status::ok();
 }
 
@@ -162,10 +162,12 @@ Session::~Session() {
   (void)shutdown(Ending::kAlone, Duration::zero());
 }
 
-void Session::serve_in_background() {
+Status Session::serve_in_background() {
   const Turn turn(*this);
-  if (is_open_ && !server_.joinable())
-    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
+  if (is_open_ && !server_.joinable()) {
+    DUNLIN_ASSIGN(server_, bootstrap::start_service_thread("dunlin-progress", [this] { serve(); }));
+  }
+  return Status::ok();
 }
 
 void Session::serve() {

@@ -109,8 +109,10 @@ constexpr Duration kLongestDeparture = std::chrono::milliseconds(250);
 constexpr int kLooksPerHeartbeat = 4;
 
 // When a local process ends after it has left the job, the notice that it has left may still be on
-// its way from a coordinator on another host. On one host, the notice always arrives first.
+// its way from the coordinator. From another host it may be lost once, and TCP may take 200 ms to
+// send it again.
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(40);
+constexpr Duration kRemoteLeaveGrace = std::chrono::milliseconds(300);
 
 // A connection that ended with a FIN is the end of its process, unless the rank is back within this
 // time. A rank that lives connects again every kConnectRetry. A death has to be told within a

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "runtime/bootstrap/constants.h"
@@ -133,18 +132,18 @@ void Contact::seek(TimePoint now) {
   judge(now);
   if (end_ || seeker_.joinable() || now < next_attempt_) return;
   attempt_began_ = now;
-  try {
-    seeker_ = start_service_thread("dunlin-return",
-                                   [this, session = Resumption{key_, session_.received()}] {
-                                     ReturnAttempt attempt = try_to_return(plan_, session);
-                                     const std::lock_guard lock(mutex_);
-                                     attempt_ = std::move(attempt);
-                                     wake_();
-                                   });
-  } catch (const std::system_error& error) {  // the host lacks threads; it may have some later
-    DUNLIN_DEBUG("bootstrap: no thread to return to the coordinator: {}", error.what());
-    count_attempt(now);
+  auto seeker = start_service_thread("dunlin-return",
+                                     [this, session = Resumption{key_, session_.received()}] {
+                                       ReturnAttempt attempt = try_to_return(plan_, session);
+                                       const std::lock_guard lock(mutex_);
+                                       attempt_ = std::move(attempt);
+                                       wake_();
+                                     });
+  if (!seeker) {  // the host lacks threads; it may have some later
+    DUNLIN_DEBUG("bootstrap: no return to the coordinator yet: {}", seeker.status().message());
+    return count_attempt(now);
   }
+  seeker_ = std::move(*seeker);
 }
 
 void Contact::count_attempt(TimePoint now) {

@@ -70,8 +70,9 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
   }
   std::unique_ptr<Coordinator> made(
       new Coordinator(std::move(options), std::move(listener), std::move(wake), std::move(events)));
-  made->thread_ =
-      start_service_thread("dunlin-coord", [coordinator = made.get()] { coordinator->run(); });
+  DUNLIN_ASSIGN(made->thread_, start_service_thread("dunlin-coord", [coordinator = made.get()] {
+                  coordinator->run();
+                }));
   return made;
 }
 
@@ -94,7 +95,7 @@ Coordinator::Coordinator(Options options, Fd listener, Fd wake, EventQueue event
 
 Coordinator::~Coordinator() {
   post([this] { is_stopping_ = true; });
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Coordinator::post(std::function<void()> action) {

@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "runtime/bootstrap/constants.h"
 #include "runtime/log.h"
 
 namespace dunlin::bootstrap {
 
-PidWatch::PidWatch(PeerTable& peers, Rank self)
-    : peers_(peers), self_(self), known_(static_cast<std::size_t>(peers.size()), 0) {}
+PidWatch::PidWatch(PeerTable& peers, Rank self, Duration grace)
+    : peers_(peers), self_(self), grace_(grace), known_(static_cast<std::size_t>(peers.size()), 0) {}
 
 void PidWatch::refresh() {
   if (const auto version = peers_.pids_version(); version != seen_) {
@@ -44,7 +43,7 @@ void PidWatch::watch(Rank rank, pid_t pid) {
     DUNLIN_DEBUG("bootstrap: {}", Status::from_errno("pidfd_open", errno).message());
     return;
   }
-  watches_.push_back({rank, pid, std::move(fd), has_ended, SteadyClock().now() + kLeaveGrace});
+  watches_.push_back({rank, pid, std::move(fd), has_ended, SteadyClock().now() + grace_});
 }
 
 void PidWatch::append_to(std::vector<pollfd>& entries) const {
@@ -57,7 +56,7 @@ void PidWatch::note(const pollfd* entries, TimePoint now) {
   for (Watch& each : watches_) {
     if ((entries++)->revents == 0) continue;
     each.has_ended = true;
-    each.dead_at = now + kLeaveGrace;
+    each.dead_at = now + grace_;
   }
 }
 

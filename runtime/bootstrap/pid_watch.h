@@ -1,7 +1,7 @@
 // PidWatch detects through pidfds that the process of a local peer has ended.
 //
 // Only the bootstrap's monitor thread uses it. A process may leave the job just before it ends, and
-// the notice may still be on its way. So the peer is marked dead only after kLeaveGrace.
+// the notice may still be on its way. So the peer is marked dead only after a grace period.
 #pragma once
 
 #include <poll.h>
@@ -18,8 +18,8 @@ namespace dunlin::bootstrap {
 class PidWatch {
  public:
   // Watches the peers of `self` whose process ids `peers` contains. `peers` must outlive this
-  // object.
-  PidWatch(PeerTable& peers, Rank self);
+  // object. `grace`: how late the notice of the coordinator may be that a peer has left.
+  PidWatch(PeerTable& peers, Rank self, Duration grace);
 
   // Starts to watch new process ids of the table, and stops watching peers that are gone.
   void refresh();
@@ -27,7 +27,7 @@ class PidWatch {
   void append_to(std::vector<pollfd>& entries) const;
   // Reads the results of poll() from the entries that append_to() added.
   void note(const pollfd* entries, TimePoint now);
-  // Marks the peers dead whose process ended at least kLeaveGrace ago.
+  // Marks the peers dead whose process ended at least the grace period ago.
   void settle(TimePoint now);
   // The time at which settle() must be called, or `otherwise`, whichever is earlier.
   TimePoint next(TimePoint otherwise) const;
@@ -45,6 +45,7 @@ class PidWatch {
 
   PeerTable& peers_;
   Rank self_;
+  Duration grace_;
   std::vector<Watch> watches_;
   std::uint64_t seen_ = 0;    // pids_version() of the table
   std::vector<pid_t> known_;  // by rank: the latest process id from the table

@@ -5,8 +5,12 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "runtime/status.h"
 
 namespace dunlin::bootstrap {
 
@@ -27,13 +31,16 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// `name` has at most 15 characters. Throws std::system_error when no thread can be created.
+// `name` has at most 15 characters. Fails when no thread can be created, for example because a
+// container limits the number of threads.
 template <typename Function>
-std::thread start_service_thread(const char* name, Function function) {
+Result<std::thread> start_service_thread(const char* name, Function function) {
   std::thread thread;
-  {
+  try {
     const SignalsBlocked blocked;
     thread = std::thread(std::move(function));
+  } catch (const std::system_error& error) {
+    return Status::from_errno(std::string("starting the thread ") + name, error.code().value());
   }
   pthread_setname_np(thread.native_handle(), name);
   return thread;

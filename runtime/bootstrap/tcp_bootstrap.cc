@@ -13,6 +13,16 @@
 #include "runtime/log.h"
 
 namespace dunlin::bootstrap {
+namespace {
+
+Duration leave_grace(const JoinPlan& plan, const AuthenticatedSocket& connection) {
+  const std::string_view kernel = plan.process.kernel();
+  const bool is_local = !kernel.empty() && kernel == connection.coordinator.kernel();
+  return is_local ? kLeaveGrace : kRemoteLeaveGrace;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   const SteadyClock clock;
   const TimePoint deadline = clock.now() + plan.timeout;
@@ -32,6 +42,9 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   plan.job.job_id = connection->job_id;
   std::unique_ptr<TcpBootstrap> made(
       new TcpBootstrap(std::move(plan), std::move(*connection), std::move(wake)));
+  DUNLIN_ASSIGN(made->monitor_, start_service_thread("dunlin-monitor", [bootstrap = made.get()] {
+                  bootstrap->monitor();
+                }));
   DUNLIN_TRY(made->start(deadline - clock.now()));
   if (made->plan_.counts_local) DUNLIN_TRY(made->count_local(deadline - clock.now()));
   return std::unique_ptr<Bootstrap>(std::move(made));
@@ -42,13 +55,12 @@ TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wak
       plan_(std::move(plan)),
       leave_timeout_(connection.grace),
       wake_(std::move(wake)),
+      pids_(peers(), job().rank, leave_grace(plan_, connection)),
       contact_(
           plan_, std::move(connection), [this](Message message) { take(std::move(message)); },
           [this] { this->wake(); }),
-      pids_(peers(), job().rank),
       witness_([this](const Message& testimony) { contact_.send(testimony); }) {
   listener_ = peers().add_listener([this] { this->wake(); });
-  monitor_ = start_service_thread("dunlin-monitor", [this] { monitor(); });
 }
 
 TcpBootstrap::~TcpBootstrap() {
@@ -57,18 +69,23 @@ TcpBootstrap::~TcpBootstrap() {
 
 void TcpBootstrap::leave() noexcept {
   if (std::exchange(has_left_, true)) return;
-  announces_leave_.store(true, std::memory_order_relaxed);
-  announce_leave(leave_timeout_);
-  {
-    const std::lock_guard lock(outbox_mutex_);
-    is_leaving_ = true;
+  // Without its monitor, this rank has never taken part, and can tell nobody that it leaves.
+  const bool took_part = monitor_.joinable();
+  if (took_part) {
+    announces_leave_.store(true, std::memory_order_relaxed);
+    announce_leave(leave_timeout_);
+    {
+      const std::lock_guard lock(outbox_mutex_);
+      is_leaving_ = true;
+    }
+    wake();
+    monitor_.join();
   }
-  wake();
-  monitor_.join();
   peers().remove_listener(listener_);
   disconnect(Status(Code::kClosed, "this rank has left the job"));
   if (plan_.hosted) {
-    if (!plan_.hosted->wait_until_empty(SteadyClock().now() + plan_.linger)) {
+    const Duration linger = took_part ? plan_.linger : Duration::zero();
+    if (!plan_.hosted->wait_until_empty(SteadyClock().now() + linger)) {
       DUNLIN_WARN("bootstrap: rank {} stops the coordinator, which {} other ranks still need",
                   rank().value(), plan_.hosted->active());
     }

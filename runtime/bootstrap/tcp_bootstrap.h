@@ -41,8 +41,8 @@ class TcpBootstrap final : public BootstrapClient {
   JoinPlan plan_;
   const Duration leave_timeout_;
   Fd wake_;
-  Contact contact_;  // used by the monitor thread only, once it runs
   PidWatch pids_;    // used by the monitor thread only
+  Contact contact_;  // used by the monitor thread only, once it runs
   Witness witness_;  // used by the monitor thread only
   int listener_ = 0;
 

@@ -12,7 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <system_error>
 
 #include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/service_thread.h"
@@ -108,12 +107,8 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const MetricsAddress
   if (!end.is_open()) return error_of("eventfd");
   std::unique_ptr<MetricsServer> server(
       new MetricsServer(address.path, std::move(listener), std::move(end), std::move(content)));
-  try {
-    server->thread_ =
-        bootstrap::start_service_thread("dunlin-metrics", [raw = server.get()] { raw->serve(); });
-  } catch (const std::system_error& error) {
-    return Status::from_errno("starting the thread of the metrics", error.code().value());
-  }
+  DUNLIN_ASSIGN(server->thread_, bootstrap::start_service_thread(
+                                     "dunlin-metrics", [raw = server.get()] { raw->serve(); }));
   return server;
 }
 

@@ -1,4 +1,4 @@
-// What a connection says that was not completed in time.
+// What an endpoint says when a connection is not completed in time, and when it gets no thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -8,6 +8,7 @@
 #include "runtime/bootstrap/net.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/ranks.h"
 #include "transports/endpoint/endpoint.h"
 
@@ -36,6 +37,18 @@ TEST(EndpointDeadline, SaysWhatTheConnectionWaitsFor) {
   EXPECT_THAT(connection->status().to_string(),
               AllOf(HasSubstr("within 30 s"), HasSubstr("waits for the peer's address"),
                     HasSubstr("no rank has published")));
+}
+
+TEST(EndpointThreads, AnEndpointWithoutThemIsAnError) {
+  const Config config =
+      Config::parse(Environment({{"DUNLIN_TRANSPORTS", std::string("shm")}})).value();
+  const SteadyClock clock;
+  const auto listener = Endpoint::create(config, clock, {.is_host_only = true}).value();
+  const NoThreads no_threads;
+  EXPECT_THAT(Endpoint::create(config, clock, {.is_host_only = true}).status().to_string(),
+              HasSubstr("starting the thread dunlin-endpoint"));
+  EXPECT_THAT(listener->connect(listener->blob(), {}).status().to_string(),
+              HasSubstr("starting the thread dunlin-dial"));
 }
 
 }  // namespace

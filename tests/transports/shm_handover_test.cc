@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/no_threads.h"
 #include "tests/support/temp_folder.h"
 #include "transports/shm/descriptor_client.h"
 #include "transports/shm/descriptor_server.h"
@@ -316,6 +317,12 @@ TEST(HandoverPlace, TheErrorSaysWhatIsMissing) {
   EXPECT_THAT(why({"name", false, here + 1, ""}), HasSubstr("share no network namespace"));
   EXPECT_THAT(why({"name", true, here, ""}), HasSubstr("set it here, too"));
   EXPECT_THAT(why({"", false, here, "pidfd_open failed"}), HasSubstr("pidfd_open failed"));
+}
+
+TEST(Handover, WithoutAThreadIsAnError) {
+  const NoThreads no_threads;
+  EXPECT_THAT(shm::DescriptorServer::create(key_of('k'), "").status().to_string(),
+              HasSubstr("starting the thread dunlin-handover"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "collectives/waiting/trace_to_death.h"
+#include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
 #include "tools/dunlin-perf/benchmarks/benchmarks.h"
@@ -125,7 +126,10 @@ Status listen(const Options& options, const Config& config) {
     Status status;
     bool has_client = false;
     // Each client gets a thread, which will be bound to a core. The main thread stays unbound.
-    std::thread([&] { status = serve_next(listener, options, config, has_client); }).join();
+    DUNLIN_ASSIGN(std::thread server, bootstrap::start_service_thread("dunlin-serve", [&] {
+                    status = serve_next(listener, options, config, has_client);
+                  }));
+    server.join();
     if (!options.keeps_listening || !has_client) return status;
     if (!status.is_ok()) fail(status);
   }

@@ -65,10 +65,15 @@ struct ControlService::Guest {
   const TimePoint deadline;
 };
 
-Dial::Dial(const Blob& blob, ControlService& service)
-    : blob_(blob), service_(service), result_(Status(Code::kInternal, "no result yet")) {
-  thread_ = bootstrap::start_service_thread("dunlin-dial", [this] { run(); });
+Result<std::unique_ptr<Dial>> Dial::start(const Blob& blob, ControlService& service) {
+  std::unique_ptr<Dial> dial(new Dial(blob, service));
+  DUNLIN_ASSIGN(dial->thread_,
+                bootstrap::start_service_thread("dunlin-dial", [raw = dial.get()] { raw->run(); }));
+  return dial;
 }
+
+Dial::Dial(const Blob& blob, ControlService& service)
+    : blob_(blob), service_(service), result_(Status(Code::kInternal, "no result yet")) {}
 
 Dial::~Dial() {
   {
@@ -76,7 +81,7 @@ Dial::~Dial() {
     is_canceled_ = true;
     if (in_handshake_.is_open()) shutdown(in_handshake_.get(), SHUT_RDWR);
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Result<std::shared_ptr<ControlLine>> Dial::result() {
@@ -142,8 +147,11 @@ Result<std::unique_ptr<ControlService>> ControlService::create(const Key& key,
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open() || !event.is_open()) return Status::from_errno("eventfd", errno);
-  return std::unique_ptr<ControlService>(
+  std::unique_ptr<ControlService> service(
       new ControlService(key, std::move(listener), place.port, std::move(wake), std::move(event)));
+  DUNLIN_ASSIGN(service->thread_, bootstrap::start_service_thread(
+                                      "dunlin-endpoint", [raw = service.get()] { raw->run(); }));
+  return service;
 }
 
 ControlService::ControlService(const Key& key, Fd listener, std::uint16_t port, Fd wake, Fd event)
@@ -153,9 +161,7 @@ ControlService::ControlService(const Key& key, Fd listener, std::uint16_t port, 
       listener_(std::move(listener)),
       wake_(std::move(wake)),
       event_(std::move(event)),
-      refusals_("connections refused") {
-  thread_ = bootstrap::start_service_thread("dunlin-endpoint", [this] { run(); });
-}
+      refusals_("connections refused") {}
 
 ControlService::~ControlService() {
   {
@@ -163,7 +169,7 @@ ControlService::~ControlService() {
     is_stopping_ = true;
   }
   wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ControlService::wake() {

@@ -81,7 +81,7 @@ class ControlService;
 class Dial {
  public:
   // `service` must outlive the object.
-  Dial(const Blob& blob, ControlService& service);
+  static Result<std::unique_ptr<Dial>> start(const Blob& blob, ControlService& service);
   // Ends a handshake, and waits for the thread. A connection that is being made may take up to
   // kDialTime.
   ~Dial();
@@ -89,6 +89,7 @@ class Dial {
   Result<std::shared_ptr<ControlLine>> result();
 
  private:
+  Dial(const Blob& blob, ControlService& service);
   void run();
 
   Result<std::shared_ptr<ControlLine>> dial();

@@ -78,8 +78,8 @@ Result<std::unique_ptr<Connection>> Endpoint::connect(std::span<const std::byte>
                                                       greeting.size(), kMaxGreeting));
   }
   DUNLIN_ASSIGN(const Blob decoded, Blob::decode(blob));
-  std::unique_ptr<Connection> made(new Connection(
-      *this, std::make_unique<endpoint::Dial>(decoded, *service_), std::move(greeting)));
+  DUNLIN_ASSIGN(auto dial, endpoint::Dial::start(decoded, *service_));
+  std::unique_ptr<Connection> made(new Connection(*this, std::move(dial), std::move(greeting)));
   if (!transports.empty()) made->config_.transports = std::move(transports);
   return adopt(std::move(made));
 }

@@ -81,8 +81,8 @@ Result<std::unique_ptr<DescriptorServer>> DescriptorServer::create(const JobKey&
   std::unique_ptr<DescriptorServer> server(new DescriptorServer(
       key, folder, std::string(kNamePrefix) + random, std::move(listener), std::move(wake)));
   DUNLIN_TRY(server->offer_process());
-  server->thread_ =
-      bootstrap::start_service_thread("dunlin-handover", [made = server.get()] { made->run(); });
+  DUNLIN_ASSIGN(server->thread_, bootstrap::start_service_thread(
+                                     "dunlin-handover", [made = server.get()] { made->run(); }));
   return server;
 }
 

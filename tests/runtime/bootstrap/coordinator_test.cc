@@ -11,6 +11,7 @@
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/tcp_bootstrap.h"
 #include "tests/runtime/bootstrap/coordinator_job.h"
+#include "tests/support/no_threads.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -356,6 +357,20 @@ TEST(InProcessJob, ChoresRunWhileACallWaits) {
   turns = 0;
   EXPECT_EQ(first->lookup("absent", 10ms).status().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(turns, 0);
+}
+
+TEST(Coordinator, IsAnErrorWithoutAThread) {
+  const testing::NoThreads no_threads;
+  const auto coordinator = Coordinator::start(
+      {.size = 1, .job_id = "test", .secret = kSecret, .listen = {"127.0.0.1", 0}});
+  EXPECT_THAT(coordinator.status().to_string(), HasSubstr("starting the thread dunlin-coord"));
+}
+
+TEST(TcpBootstrap, IsAnErrorWithoutAThread) {
+  const auto coordinator = start_coordinator(1);
+  const testing::NoThreads no_threads;
+  EXPECT_THAT(error_of(plan_for(*coordinator, 0, 1)),
+              HasSubstr("starting the thread dunlin-monitor"));
 }
 
 TEST(InProcessJob, DeadlinesNameTheMissingRanks) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <system_error>
+#include "tests/support/no_threads.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -13,24 +13,21 @@ bool is_blocked(int signal) {
   return sigismember(&blocked, signal) == 1;
 }
 
-// A function that cannot be moved into a thread: creating the thread fails, as without resources.
-struct Refused {
-  Refused() = default;
-  Refused(const Refused&) = default;
-  Refused(Refused&&) { throw std::system_error(EAGAIN, std::generic_category()); }
-  void operator()() {}
-};
-
 TEST(ServiceThread, BlocksSignalsButItsStarterDoesNot) {
   bool is_deaf = false;
-  start_service_thread("dunlin-test", [&] { is_deaf = is_blocked(SIGINT); }).join();
+  auto thread = start_service_thread("dunlin-test", [&] { is_deaf = is_blocked(SIGINT); });
+  ASSERT_TRUE(thread) << thread.status().to_string();
+  thread->join();
   EXPECT_TRUE(is_deaf);
   EXPECT_FALSE(is_blocked(SIGINT));
 }
 
 TEST(ServiceThread, ItsStarterReceivesSignalsWhenItCannotStart) {
-  const Refused refused;
-  EXPECT_THROW((void)start_service_thread("dunlin-test", refused), std::system_error);
+  const testing::NoThreads no_threads;
+  const auto thread = start_service_thread("dunlin-test", [] {});
+  ASSERT_FALSE(thread);
+  EXPECT_EQ(thread.status().message(),
+            "starting the thread dunlin-test: Resource temporarily unavailable");
   EXPECT_FALSE(is_blocked(SIGINT));
 }
 

@@ -17,10 +17,11 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 }  // namespace
 
+// Never destroyed: threads of a host program may still log while the process ends.
 spdlog::logger& logger() {
-  static const auto made = [] {
-    auto logger = std::make_shared<spdlog::logger>(
-        "dunlin", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  static auto* const made = [] {
+    auto* const logger =
+        new spdlog::logger("dunlin", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_level(spdlog::level::warn);
     logger->set_pattern("dunlin %l: %v");
     logger->flush_on(spdlog::level::trace);

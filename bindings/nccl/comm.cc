@@ -23,6 +23,9 @@ Result<std::shared_ptr<SharedEndpoint>> SharedEndpoint::create(const Config& con
   made->config = &config;
   DUNLIN_ASSIGN(made->endpoint, transport::Endpoint::create(config, plugin_clock(),
                                                             {.is_host_only = is_host_only}));
+  DUNLIN_ASSIGN(made->keeper,
+                transport::endpoint::Keeper::start(
+                    made->mutex, [endpoint = made->endpoint.get()] { endpoint->progress(); }));
   return made;
 }
 

@@ -17,14 +17,17 @@
 #include "bindings/nccl/messages.h"
 #include "transports/completion.h"
 #include "transports/endpoint/endpoint.h"
+#include "transports/endpoint/keeper.h"
 
 namespace dunlin::nccl {
 
-// An endpoint, the comms that have their connections from it, and their lock.
+// An endpoint, the lock of the comms that have their connections from it, and its keeper: NCCL
+// makes no calls while it has nothing to test.
 struct SharedEndpoint {
   std::mutex mutex;
   std::unique_ptr<transport::Endpoint> endpoint;
   const Config* config = nullptr;
+  std::unique_ptr<transport::endpoint::Keeper> keeper;
 
   static Result<std::shared_ptr<SharedEndpoint>> create(const Config& config, bool is_host_only);
 };
@@ -49,6 +52,7 @@ struct Request {
   // Used by sends:
   transport::Completion put;
   transport::MemoryId target{};
+  std::uint64_t message = 0;  // the number of the message that tells the peer
   // Used by receives:
   std::array<Memory*, kMaxGroup> memories{};
   std::array<std::size_t, kMaxGroup> offsets{};

@@ -27,10 +27,10 @@ Status Plugin::init(abi::Logger log) {
   const std::lock_guard lock(mutex_);
   const Environment environment = Environment::of_process();
   log_to(log, LogLevel::kWarn);
-  // After the logger, so that it is destroyed before.
   static const AtExit at_exit;
-  if (!devices_.empty()) return Status::ok();
-  DUNLIN_ASSIGN(devices_, find_devices(environment));
+  if (devices_.empty()) {
+    DUNLIN_ASSIGN(devices_, find_devices(environment));
+  }
   log_to(log, devices_.front().config.log_level);
   for (const Device& device : devices_)
     DUNLIN_INFO("device {}, {} Mb/s", device.name, device.speed);

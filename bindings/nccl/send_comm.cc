@@ -67,6 +67,7 @@ void SendComm::tell(Message::Kind kind, Receive& receive, std::size_t index, std
                    .index = static_cast<std::uint8_t>(index),
                    .receive = receive.place,
                    .number = size});
+  ++messages_;
   receive.is_taken[index] = true;
   // The receive is gone after this.
   if (++receive.taken == receive.buffers.size()) receives_.pop_front();
@@ -128,6 +129,7 @@ Result<Request*> SendComm::send(void* data, std::size_t size, int tag, void* han
   request->memories[0] = memory;
   request->has_arrived[0] = false;
   tell(Message::Kind::kArrived, receive, index, size);
+  request->message = messages_;
   if (Status status = send_owed(); status.is_error()) fail(std::move(status));
   return request;
 }

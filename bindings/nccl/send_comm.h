@@ -28,7 +28,11 @@ class SendComm final : public Comm {
   };
 
   Status take(Message message) override;
-  bool is_done(Request& request) const override { return request.put.is_done(); }
+  // The data may be here when the message about them still waits for a free slot at the peer.
+  bool is_done(Request& request) const override {
+    return request.put.is_done() &&
+           request.message + owed_.size() + connection_->unsent() <= messages_;
+  }
   Status outcome(Request& request) override { return request.put.status(); }
   bool is_sending() const override;
   void advance() override;
@@ -41,6 +45,7 @@ class SendComm final : public Comm {
 
   std::deque<Receive> receives_;                // that await data
   std::deque<Message> owed_;                    // to the peer, behind what was put
+  std::uint64_t messages_ = 0;                  // to the peer, those in owed_ included
   std::vector<transport::MemoryId> forgotten_;  // by the peer
 };
 

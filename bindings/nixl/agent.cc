@@ -46,6 +46,10 @@ Result<std::unique_ptr<Agent>> Agent::create(Config config, AgentOptions options
     DUNLIN_ASSIGN(agent->thread_,
                   bootstrap::start_service_thread(
                       "dunlin-nixl", [raw = agent.get()] { raw->run_progress_thread(); }));
+  } else {
+    DUNLIN_ASSIGN(agent->keeper_,
+                  transport::endpoint::Keeper::start(
+                      agent->mutex_, [raw = agent.get()] { (void)raw->progress(); }));
   }
   return agent;
 }
@@ -58,6 +62,7 @@ Agent::~Agent() {
     }
     thread_.join();
   }
+  keeper_.reset();
   for (auto& [name, peer] : peers_) peer->remove();
   guests_.clear();
 }

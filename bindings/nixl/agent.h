@@ -2,8 +2,9 @@
 // and the agents that it has been told of. Independent of NIXL's headers.
 //
 // Threads: any thread may call any function; a lock orders them. With a progress thread, transfers
-// and peers advance by themselves; without one, they advance in check(), take_notifications() and
-// whatever else is called.
+// and peers advance by themselves. Without one, they advance in check(), take_notifications() and
+// whatever else is called, and a keeper (transports/endpoint/keeper.h) delivers what is left when
+// nothing is called any more.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@
 #include "bindings/nixl/transfer.h"
 #include "runtime/config.h"
 #include "runtime/gpu/driver.h"
+#include "transports/endpoint/keeper.h"
 
 namespace dunlin::nixl {
 
@@ -97,7 +99,8 @@ class Agent {
   std::vector<Transfer*> active_;
   bool is_stopping_ = false;
 
-  std::thread thread_;
+  std::thread thread_;                                   // with a progress thread
+  std::unique_ptr<transport::endpoint::Keeper> keeper_;  // without one
 };
 
 }  // namespace dunlin::nixl

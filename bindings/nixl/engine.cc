@@ -76,7 +76,8 @@ nixl_b_params_t Engine::options() {
 
 nixl_mem_list_t Engine::memory_types() {
   nixl_mem_list_t kinds = {DRAM_SEG};
-  if (load_cuda_driver()) kinds.push_back(VRAM_SEG);
+  // Without initializing CUDA: the program may still fork processes that use it.
+  if (cuda_version() > 0) kinds.push_back(VRAM_SEG);
   return kinds;
 }
 

@@ -14,6 +14,16 @@ using endpoint::ImportAnswer;
 using endpoint::ImportRequest;
 using endpoint::MessageKind;
 
+namespace {
+
+// A lane that has failed carries nothing any more; a new connection can.
+Status failure_of(Link& link) {
+  DUNLIN_TRY(link.data().failure());
+  return link.control().failure();
+}
+
+}  // namespace
+
 std::string_view Connection::awaited() const {
   switch (step_) {
     case Step::kDial:
@@ -110,6 +120,8 @@ std::size_t Connection::progress() {
     end(std::move(status));
   } else if (state == PeerState::kDead) {
     end(bootstrap_->peers().check(peer()));
+  } else if (Status failure = failure_of(*link_); !failure.is_ok()) {
+    end(std::move(failure));
   }
   return events;
 }

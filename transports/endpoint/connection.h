@@ -76,8 +76,10 @@ class Connection {
   // The next message of the peer, if one has arrived. Works after the end, too, until all that had
   // arrived has been read.
   std::optional<Bytes> receive();
-  // Whether all messages have been handed to the transport.
-  bool has_sent_all() const { return messages_ == nullptr || messages_->has_sent_all(); }
+  // How many messages, among them some of the connection's own, were not handed to the transport
+  // yet: progress() does that when the peer has taken earlier ones.
+  std::size_t unsent() const { return messages_ == nullptr ? 0 : messages_->unsent(); }
+  bool has_sent_all() const { return unsent() == 0; }
 
   // Endpoint::progress() calls it for all connections.
   std::size_t progress();

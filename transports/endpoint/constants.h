@@ -35,6 +35,10 @@ inline constexpr Duration kRetry = std::chrono::microseconds(200);
 // makes progress takes them within milliseconds.
 inline constexpr Duration kFarewell = std::chrono::seconds(1);
 
+// How often a keeper makes progress for a program that makes none. It is a delay that such a
+// program doesn't notice, and a hundred short wake-ups a second are no load.
+inline constexpr Duration kKeepInterval = std::chrono::milliseconds(10);
+
 // The slots of a connection's messages. Eight KiB hold most notifications, and 16 slots cover the
 // time in which an acknowledgment travels at 10 Gb/s over 100 us.
 inline constexpr std::size_t kSlotBytes = 8192;

@@ -26,6 +26,8 @@ class MessageStream {
   // Sends a copy of the message, now or in a later progress(). kBusy if too much waits, which does
   // not concern the connection's own kinds; kOutOfRange if it is too large.
   Status send(MessageKind kind, std::span<const std::byte> message);
+  // The messages that were not handed to the lane yet, or not as a whole.
+  std::size_t unsent() const { return pending_.size(); }
   bool has_sent_all() const { return pending_.empty(); }
   // Whether the peer has taken all messages.
   bool has_delivered_all() const { return pending_.empty() && out_.acknowledged() == out_.sent(); }

@@ -135,6 +135,32 @@ TEST_P(NcclOver, ManyGroupsWithTagsAreInFlight) {
             }));
 }
 
+// NCCL makes no calls any more once its requests are done.
+TEST_P(NcclOver, ASenderWhoseSendsAreDoneNeedsNoMoreCalls) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              Pair pair(rank);
+              constexpr int kMessages = abi::kMaxRequests;
+              constexpr std::size_t kSize = 4096;
+              Block block(kMessages * kSize);
+              void* const memory = rank.add(pair.comm, block.data(), block.size());
+              std::vector<void*> requests;
+              for (int i = 0; i < kMessages; ++i) {
+                unsigned char* const at = block.data() + i * kSize;
+                requests.push_back(pair.is_receiver()
+                                       ? rank.receive(pair.comm, at, kSize, i, memory)
+                                       : rank.send(pair.comm, at, kSize, i, memory));
+              }
+              // The sender's last call. Then the receiver begins to look.
+              if (!pair.is_receiver())
+                for (void* const request : requests) rank.wait(request);
+              rank.sync();
+              if (pair.is_receiver())
+                for (void* const request : requests) rank.wait(request);
+              rank.sync();
+              pair.close();
+            }));
+}
+
 TEST_P(NcclOver, ARingOfFour) {
   EXPECT_EQ(
       "", run_here(4, [](Rank& rank) {
@@ -229,6 +255,60 @@ TEST_P(NcclOver, ADeathEndsWhatIsInFlight) {
                          {1}));
 }
 
+TEST_P(NcclOver, ADeathOfTheReceiverEndsSends) {
+  EXPECT_EQ("", run_here(2,
+                         [](Rank& rank) {
+                           Pair pair(rank);
+                           constexpr std::size_t kSize = std::size_t{4} << 20;
+                           Block block(kSize);
+                           void* const memory = rank.add(pair.comm, block.data(), kSize);
+                           if (pair.is_receiver()) {
+                             for (int i = 0; i < 16; ++i)
+                               rank.receive(pair.comm, block.data(), kSize, i, memory);
+                             rank.sync();
+                             raise(SIGKILL);
+                           }
+                           rank.sync();
+                           // Some may be done. Sooner or later one isn't, or can't begin.
+                           int tag = 0;
+                           abi::Result result = abi::kSuccess;
+                           until(
+                               [&] {
+                                 void* request = nullptr;
+                                 result = rank.plugin.send(pair.comm, block.data(), kSize, tag,
+                                                           memory, &request);
+                                 int done = request == nullptr ? 1 : 0, size = 0;
+                                 while (result == abi::kSuccess && done == 0)
+                                   result = rank.plugin.common().test(request, &done, &size);
+                                 if (request != nullptr) ++tag;
+                                 return result != abi::kSuccess;
+                               },
+                               "a send that fails");
+                           REQUIRE(result == abi::kRemoteError);
+                           pair.close();
+                         },
+                         {0}));
+}
+
+TEST_P(NcclOver, BothEndsCloseWhileSendsAreInFlight) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              Pair pair(rank);
+              constexpr int kMessages = 8;
+              constexpr std::size_t kSize = std::size_t{4} << 20;
+              Block block(kSize);
+              void* const memory = rank.add(pair.comm, block.data(), kSize);
+              if (pair.is_receiver())
+                for (int i = 0; i < kMessages; ++i)
+                  rank.receive(pair.comm, block.data(), kSize, i, memory);
+              rank.sync();
+              if (!pair.is_receiver())
+                for (int i = 0; i < kMessages; ++i)
+                  rank.send(pair.comm, block.data(), kSize, i, memory);
+              pair.close();
+              rank.sync();
+            }));
+}
+
 TEST_P(NcclOver, AnEndEndsThePeersRequests) {
   EXPECT_EQ("", run_here(2, [](Rank& rank) {
               Pair pair(rank);
@@ -295,6 +375,41 @@ TEST_P(NcclOver, ErrorsAreReported) {
         }
         rank.sync();
         REQUIRE(warnings() > 0);
+        pair.close();
+      }));
+}
+
+TEST_P(NcclOver, WrongArgumentsAreRefused) {
+  EXPECT_EQ(
+      "", run_here(2, [](Rank& rank) {
+        Pair pair(rank);
+        const auto& calls = rank.plugin.common();
+        Block block(1000);
+        void* memory = rank.add(pair.comm, block.data(), block.size());
+        void* const data = block.data();
+        void* request = nullptr;
+        REQUIRE(rank.plugin.send(nullptr, data, 1, 0, memory, &request) == abi::kInvalidArgument);
+        REQUIRE(rank.plugin.send(pair.comm, data, 1, 0, memory, nullptr) == abi::kInvalidArgument);
+        REQUIRE(rank.plugin.send(pair.comm, data, (std::size_t{1} << 30) + 1, 0, memory,
+                                 &request) == abi::kInvalidArgument);
+        void* datas[9] = {};
+        void* memories[9] = {};
+        std::size_t sizes[9] = {};
+        int tags[9] = {};
+        for (const int count : {-1, 0, 9}) {
+          request = &request;
+          REQUIRE(rank.plugin.receive(pair.comm, count, datas, sizes, tags, memories, &request) ==
+                  abi::kInvalidArgument);
+          REQUIRE(request == nullptr);
+        }
+        REQUIRE(rank.plugin.receive(nullptr, 1, datas, sizes, tags, memories, &request) ==
+                abi::kInvalidArgument);
+        int done = 0, size = 0;
+        REQUIRE(calls.test(nullptr, &done, &size) == abi::kInvalidArgument);
+        REQUIRE(calls.register_memory(pair.comm, nullptr, 10, 1, &memory) == abi::kInvalidArgument);
+        REQUIRE(calls.register_memory(pair.comm, data, 0, 1, &memory) == abi::kInvalidArgument);
+        REQUIRE(rank.plugin.connect(nullptr, &request) == abi::kInvalidArgument);
+        rank.sync();
         pair.close();
       }));
 }

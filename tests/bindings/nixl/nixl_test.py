@@ -164,6 +164,11 @@ def without_thread():
     check(side.finish(handle, state) == "DONE", "write")
     check(peer.answer() == [b"there"], "notification")
     check(peer.call("is_filled", 3, 0, 1 << 20), "data")
+    # More notifications than there are slots for messages, after which this agent's program calls nothing.
+    texts = [b"%d" % number for number in range(64)]
+    for text in texts:
+        side.notify("target", text)
+    check(peer.call("await_notifications", "initiator", len(texts)) == texts, "notifications without further calls")
     peer.end()
 
 

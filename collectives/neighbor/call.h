@@ -19,6 +19,19 @@ struct WeightedRank {
   double weight = 1;
 };
 
+// What an average does about neighbors that are dead, or that have left the job. Data that such a
+// source has sent count where they have arrived.
+enum class OnDeath : std::uint8_t {
+  kFail,  // it fails with kPeerDead
+  // It goes on. This rank's own data take the place of a source's, with the source's weight. Use it
+  // if the weights of the sources and self_weight add up to 1 (pull).
+  kOwnData,
+  // It goes on without the data of such sources. The weight of a destination that was dead when the
+  // call was started is added to self_weight. Use it if the weights of the destinations and
+  // self_weight add up to 1 (push).
+  kOwnShare,
+};
+
 struct NeighborCall {
   std::string_view name{};
   const void* input = nullptr;
@@ -31,6 +44,7 @@ struct NeighborCall {
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // each rank at most once; not this rank
   std::vector<WeightedRank> destinations{};
+  OnDeath on_death = OnDeath::kFail;  // of averages; a gather always fails
   // Recorded events of an average on GPU memory. The call's GPU work runs after the work before
   // these events, and so does the work of other calls that has not begun when this one starts.
   // Null: the memory is ready. Only start() uses the events.

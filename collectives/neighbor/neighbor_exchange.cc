@@ -57,6 +57,9 @@ class NeighborExchange::Impl {
   Duration deadline() const { return fabric_.config().deadline; }
 
  private:
+  NeighborCall without_gone(NeighborCall call) const;
+  Result<NeighborRequest> begin(const NeighborCall& call, std::vector<Bytes>* gathered);
+
   transport::Fabric& fabric_;
   neighbor::GpuWork* gpu_;  // the router's; null: host memory
   neighbor::Router router_;
@@ -67,6 +70,33 @@ class NeighborExchange::Impl {
 Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
                                                       std::vector<Bytes>* gathered) {
   DUNLIN_TRY(neighbor::check(call, gathered == nullptr, fabric_.rank(), fabric_.size()));
+  const bool goes_on = gathered == nullptr && call.on_death != OnDeath::kFail;
+  if (goes_on && fabric_.peers().is_anybody_gone()) {
+    const NeighborCall reduced = without_gone(call);
+    return begin(reduced, gathered);
+  }
+  return begin(call, gathered);
+}
+
+// Leaves out destinations that are gone, and sources that are gone and were never met. What another
+// source has sent before its end counts.
+NeighborCall NeighborExchange::Impl::without_gone(NeighborCall call) const {
+  const auto is_gone = [&](Rank rank) { return fabric_.peers().state(rank) > PeerState::kAbsent; };
+  std::erase_if(call.sources, [&](const WeightedRank& from) {
+    const bool is_lost = is_gone(from.rank) && !router_.has_met(from.rank);
+    if (is_lost && call.on_death == OnDeath::kOwnData) call.self_weight += from.weight;
+    return is_lost;
+  });
+  std::erase_if(call.destinations, [&](const WeightedRank& to) {
+    const bool is_lost = is_gone(to.rank);
+    if (is_lost && call.on_death == OnDeath::kOwnShare) call.self_weight += to.weight;
+    return is_lost;
+  });
+  return call;
+}
+
+Result<NeighborRequest> NeighborExchange::Impl::begin(const NeighborCall& call,
+                                                      std::vector<Bytes>* gathered) {
   if (gpu_ != nullptr && gathered != nullptr)
     return Status(Code::kInvalidArgument, "a gather in an exchange of GPU memory");
   if (gpu_ != nullptr) {

@@ -19,8 +19,9 @@
 // If neighbors disagree about size or type, both calls fail with kInvalidArgument. (A source whose
 // call has ended already logs a warning instead.) A call that a neighbor never joins fails at its
 // deadline, and names that neighbor; check_neighbors.h lets all ranks find out before anything is
-// sent. The death of a neighbor fails a call with kPeerDead. Other calls go on, and the data that a
-// failed call has for its other destinations are still sent.
+// sent. The death of a neighbor fails a call with kPeerDead, unless NeighborCall::on_death says how
+// it goes on. Other calls go on, and the data that a failed call has for its other destinations are
+// still sent.
 //
 // The output depends only on the values and on the order of the sources, not on timing: it is
 // bitwise the same in every run.

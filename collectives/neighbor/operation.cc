@@ -66,9 +66,21 @@ Status NeighborOperation::send_on(Delivery& delivery) {
 bool NeighborOperation::settle(Delivery& delivery, Status status) {
   if (status.is_busy()) return false;
   delivery.is_over = true;
+  if (survives(status)) return true;
   delivery.has_failed = gpu != nullptr && !status.is_ok();
   if (!status.is_ok()) fail(std::move(status).with_peer(delivery.pair->peer));
   return true;
+}
+
+void NeighborOperation::lose(Delivery& delivery, const Status& why) {
+  delivery.is_over = true;
+  if (!survives(why)) fail(why);
+}
+
+void NeighborOperation::lose(Intake& intake, const Status& why) {
+  if (!survives(why)) return fail(why);
+  intake.is_lost = true;
+  intake.token = 0;  // what still comes is of no use, as its place may have been averaged
 }
 
 void NeighborOperation::fail(Status why) {
@@ -128,43 +140,56 @@ void NeighborOperation::take() {
     }
   }
   while (averaged_ < limit) {
-    std::size_t size = limit - averaged_;
-    for (const Intake& intake : intakes) {
-      const bool has_piece = intake.is_known && !intake.pieces.empty();
-      size = has_piece ? std::min(size, intake.pieces.front().bytes.size()) : 0;
-      if (size == 0) return;
-    }
+    const std::size_t size = next_size(limit - averaged_);
+    if (size == 0) return;
     if (Status status = average(averaged_, size); !status.is_ok())
       return fail(std::move(status).with_context(fmt::format("'{}'", name)));
     averaged_ += size;
   }
 }
 
+std::size_t NeighborOperation::next_size(std::size_t limit) const {
+  for (const Intake& intake : intakes) {
+    const bool has_piece = intake.is_known && !intake.pieces.empty();
+    if (!has_piece && intake.is_lost) continue;
+    limit = has_piece ? std::min(limit, intake.pieces.front().bytes.size()) : 0;
+  }
+  return limit;
+}
+
 Status NeighborOperation::average(std::size_t offset, std::size_t size) {
   inputs_.clear();
   weights_.clear();
+  double own_weight = self_weight;
   for (const Intake& intake : intakes) {
+    if (intake.pieces.empty()) {
+      if (on_death == OnDeath::kOwnData) own_weight += intake.weight;
+      continue;
+    }
     inputs_.push_back(intake.pieces.front().bytes.data());
     weights_.push_back(intake.weight);
   }
   if (gpu == nullptr) {
-    average_on_host(output + offset, input + offset, size);
+    average_on_host(output + offset, input + offset, size, own_weight);
   } else {
-    DUNLIN_TRY(gpu->average(type, input + offset, output + offset, size / size_of(type),
-                            self_weight, inputs_, weights_));
+    DUNLIN_TRY(gpu->average(type, input + offset, output + offset, size / size_of(type), own_weight,
+                            inputs_, weights_));
     last_work_ = gpu->started();
   }
-  for (Intake& intake : intakes) consume(intake, size);
+  for (Intake& intake : intakes) {
+    if (!intake.pieces.empty()) consume(intake, size);
+  }
   return Status::ok();
 }
 
 // Copied and averaged in blocks that stay in the caches between the two.
-void NeighborOperation::average_on_host(std::byte* model, const std::byte* own, std::size_t size) {
+void NeighborOperation::average_on_host(std::byte* model, const std::byte* own, std::size_t size,
+                                        double own_weight) {
   constexpr std::size_t kBlock = std::size_t{32} << 10;
   for (std::size_t done = 0; done < size;) {
     const std::size_t part = std::min(kBlock, size - done);
     if (model != own) std::memcpy(model + done, own + done, part);
-    weighted_average(type, model + done, part / size_of(type), self_weight, inputs_, weights_);
+    weighted_average(type, model + done, part / size_of(type), own_weight, inputs_, weights_);
     for (const std::byte*& source : inputs_) source += part;
     done += part;
   }
@@ -228,7 +253,7 @@ bool NeighborOperation::is_over() const {
   if (is_in_use() || !std::all_of(deliveries.begin(), deliveries.end(), is_sent)) return false;
   if (!failure.is_ok()) return true;
   const auto is_taken = [](const Intake& intake) {
-    return intake.is_known && intake.taken == intake.bytes;
+    return intake.is_lost || (intake.is_known && intake.taken == intake.bytes);
   };
   return (!is_reduction || averaged_ == bytes) &&
          std::all_of(intakes.begin(), intakes.end(), is_taken);

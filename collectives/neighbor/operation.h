@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/kernels/data_type.h"
+#include "collectives/neighbor/call.h"
 #include "collectives/neighbor/frame.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
@@ -51,6 +52,7 @@ struct Intake {
   bool has_asked = false;
   std::size_t element = 1;   // bytes
   std::size_t expected = 0;  // bytes, before they are announced; for a gather: any number
+  bool is_lost = false;      // the source is dead, and the call goes on without what is missing
   bool is_known = false;     // the size and the source's weight are known
   std::size_t bytes = 0;     // in all, if is_known
   std::size_t arrived = 0;   // bytes that have arrived
@@ -76,6 +78,7 @@ class NeighborOperation {
   std::byte* output = nullptr;
   std::size_t bytes = 0;  // size of the input
   double self_weight = 1;
+  OnDeath on_death = OnDeath::kFail;
   std::vector<Delivery> deliveries;
   std::vector<Intake> intakes;
   std::vector<Bytes>* gathered = nullptr;
@@ -98,6 +101,9 @@ class NeighborOperation {
   bool send_chunks(Delivery& delivery);
   // Ends the deliveries whose chunks have left.
   void confirm_chunks();
+  // A peer is gone: goes on without it if the call is to survive that, and fails otherwise.
+  void lose(Delivery& delivery, const Status& why);
+  void lose(Intake& intake, const Status& why);
   // Records the first failure, and releases all slots.
   void fail(Status why);
   // Checks and records the header of what the source sends.
@@ -115,8 +121,13 @@ class NeighborOperation {
   Status send_on(Delivery& delivery);
   // True if nothing is left to send.
   bool settle(Delivery& delivery, Status status);
+  bool survives(const Status& status) const {
+    return on_death != OnDeath::kFail && status.code() == Code::kPeerDead;
+  }
+  // The bytes that are averaged next at once; 0: a source's have not arrived.
+  std::size_t next_size(std::size_t limit) const;
   Status average(std::size_t offset, std::size_t size);
-  void average_on_host(std::byte* model, const std::byte* own, std::size_t size);
+  void average_on_host(std::byte* model, const std::byte* own, std::size_t size, double own_weight);
   void store(std::size_t source);
   void consume(Intake& intake, std::size_t size);
   // Ends the use of a piece.

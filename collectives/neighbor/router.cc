@@ -59,6 +59,7 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   operation.output = static_cast<std::byte*>(call.output);
   operation.bytes = call.count * size_of(call.type);
   operation.self_weight = call.self_weight;
+  if (gathered == nullptr) operation.on_death = call.on_death;
   operation.gathered = gathered;
   operation.gpu = options_.gpu.get();
   if (gathered != nullptr) gathered->assign(call.sources.size(), {});
@@ -151,6 +152,7 @@ std::pair<NeighborOperation*, Intake*> Router::find_intake(const Peer& peer, Cal
   for (const auto& [key, operation] : active_) {
     if (key != id.first) continue;
     for (Intake& intake : operation->intakes) {
+      if (intake.is_lost) continue;
       if (intake.pair == &peer.pair && intake.sequence == id.second) return {operation, &intake};
     }
   }
@@ -378,16 +380,15 @@ bool Router::connect(Peer& peer) {
   return false;
 }
 
-// Fails all calls that still need the peer.
+// Fails all calls that still need the peer, unless they go on without it.
 void Router::fail_with(const Peer& peer, const Status& why) {
   for (const auto& [key, operation] : active_) {
     for (Delivery& delivery : operation->deliveries) {
-      if (delivery.pair != &peer.pair || delivery.is_over) continue;
-      delivery.is_over = true;
-      operation->fail(why);
+      if (delivery.pair == &peer.pair && !delivery.is_over) operation->lose(delivery, why);
     }
-    for (const Intake& intake : operation->intakes) {
-      if (intake.pair == &peer.pair && !intake.has_arrived()) operation->fail(why);
+    for (Intake& intake : operation->intakes) {
+      const bool is_missing = !intake.is_lost && !intake.has_arrived();
+      if (intake.pair == &peer.pair && is_missing) operation->lose(intake, why);
     }
   }
 }

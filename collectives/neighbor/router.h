@@ -61,6 +61,8 @@ class Router {
   // Whether data, or their announcement, have arrived for the next call of this name from the
   // source.
   bool has_arrived(std::string_view name, Rank source) const;
+  // Whether a call has named this rank before.
+  bool has_met(Rank rank) const { return peers_[rank.index()] != nullptr; }
   // Moves everything on. Sends all that is ready, as far as there is room.
   void progress();
   const NeighborTraffic& traffic() const { return traffic_; }
@@ -120,7 +122,7 @@ class Router {
   void watch_peers();
   // Fails all calls after the GPU has failed.
   void watch_gpu();
-  // Fails all calls that still need the peer.
+  // Fails all calls that still need the peer, unless they go on without it.
   void fail_with(const Peer& peer, const Status& why);
 
   std::pair<NeighborOperation*, Intake*> find_intake(const Peer& peer, CallId id);

@@ -20,6 +20,7 @@ using collective::DataType;
 using collective::NeighborCall;
 using collective::NeighborExchange;
 using collective::NeighborRequest;
+using collective::OnDeath;
 using collective::WeightedRank;
 
 double value(int rank, std::size_t call, std::size_t element) {
@@ -76,6 +77,44 @@ class Tasks {
             from.weight * push(from.rank.value(), rank) * value(from.rank.value(), index, element);
       }
       ASSERT_NEAR(output[element], sum, 1e-12) << "rank " << rank << " call " << index;
+    }
+  }
+
+  void set_on_death(OnDeath on_death) {
+    for (std::vector<Task>& tasks : tasks_) {
+      for (Task& task : tasks) task.call.on_death = on_death;
+    }
+  }
+  // Each element of an average has the dead rank's share, or what takes its place.
+  void expect_right_without(int rank, std::size_t index, int dead) {
+    Task& task = of(rank, index);
+    const OnDeath on_death = task.call.on_death;
+    const std::vector<double>& output = task.is_in_place ? task.input : task.output;
+    for (std::size_t element = 0; element < output.size(); ++element) {
+      const double own = value(rank, index, element);
+      double sum = task.call.self_weight * own;
+      std::vector<double> shares = {0};  // of the dead source
+      for (const WeightedRank& from : task.call.sources) {
+        const int source = from.rank.value();
+        const double share = from.weight * push(source, rank);
+        const double theirs = value(source, index, element);
+        if (source != dead) {
+          sum += share * theirs;
+        } else if (on_death == OnDeath::kOwnData) {
+          shares = {share * theirs, share * own, from.weight * own};
+        } else {
+          shares.push_back(share * theirs);
+        }
+      }
+      std::vector<double> right;
+      for (const double share : shares) right.push_back(sum + share);
+      for (const WeightedRank& to : task.call.destinations) {
+        if (to.rank != Rank(dead) || on_death != OnDeath::kOwnShare) continue;
+        for (const double share : shares) right.push_back(sum + share + to.weight * own);
+      }
+      ASSERT_TRUE(std::ranges::any_of(
+          right, [&](double each) { return std::abs(output[element] - each) < 1e-12; }))
+          << "rank " << rank << " call " << index << " element " << element;
     }
   }
 
@@ -265,6 +304,23 @@ TEST_P(NeighborChaosTest, ADeathEndsNoOtherCall) {
         ASSERT_EQ(task.outcome.code(), Code::kPeerDead) << task.outcome.to_string();
         ASSERT_TRUE(needs_dead) << task.outcome.to_string();
       }
+    }
+  }
+}
+
+TEST_P(NeighborChaosTest, AveragesGoOnAfterADeath) {
+  HostileWorld world(GetParam(), 3 + static_cast<int>(GetParam() % 3));
+  Tasks tasks(world.random(), world.size(), kCalls);
+  tasks.set_on_death(GetParam() % 2 == 0 ? OnDeath::kOwnData : OnDeath::kOwnShare);
+  const int dead = static_cast<int>(GetParam() % static_cast<std::uint64_t>(world.size()));
+  run(world, tasks, dead);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == dead) continue;
+    for (std::size_t index = 0; index < kCalls; ++index) {
+      const Task& task = tasks.of(rank, index);
+      if (task.is_gather) continue;
+      ASSERT_TRUE(task.outcome.is_ok()) << task.outcome.to_string();
+      tasks.expect_right_without(rank, index, dead);
     }
   }
 }

@@ -28,6 +28,8 @@ class Mutex::Body final : public Resident {
     return mutex_ && is_connected_ && (is_leaving_ || (is_owner_ && mutex_->is_managed()));
   }
   void close() override { mutex_.reset(); }
+  // As a window does (windows.cc).
+  bool outlasts_members() const override { return true; }
   DistributedMutex* get() const { return mutex_.get(); }  // null: closed
   Status connect() {
     DUNLIN_TRY(mutex_->connect());

@@ -112,8 +112,12 @@ Result<bool> Session::reform(Duration timeout) {
     }
     DUNLIN_ASSIGN(Membership next, bootstrap_->reform(timeout));
     close_epoch();
-    for (const Rank rank : std::exchange(members_, std::move(next.members))) {
-      if (!std::ranges::binary_search(members_, rank)) fabric_->drop_link(rank);
+    const std::vector<Rank> former = std::exchange(members_, std::move(next.members));
+    // What outlasts its members, as the averages with neighbors do, still refers to its links.
+    if (residents_.empty()) {
+      for (const Rank rank : former) {
+        if (!std::ranges::binary_search(members_, rank)) fabric_->drop_link(rank);
+      }
     }
     last_number_ = next.epoch << kNumberBits;
   }

@@ -21,6 +21,8 @@ class Window::Body : public Resident {
  public:
   using Resident::Resident;
   bool is_served() const override { return is_open(); }
+  // A window of a job whose ranks stay the same goes on among the survivors of a death.
+  bool outlasts_members() const override { return true; }
 
   virtual bool is_open() const = 0;
   virtual Status connect() = 0;

@@ -1,5 +1,6 @@
 // dunlin._dunlin: the extension module. The package's Python files wrap it, and document it for
 // users.
+#include <fmt/format.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -74,6 +75,20 @@ void define_members(py::module_& module) {
     std::vector<int> ranks;
     for (const Rank rank : Job::instance().session()->members()) ranks.push_back(rank.value());
     return ranks;
+  });
+  // Whether the rank has died or left, as far as this process knows.
+  module.def("is_gone", [](int rank) {
+    const std::shared_ptr<binding::Session> session = Job::instance().session();
+    bool is_gone = false;
+    check(released([&] {
+      return session->with_fabric([&](transport::Fabric& fabric) -> Status {
+        if (rank < 0 || rank >= fabric.size())
+          return {Code::kOutOfRange, fmt::format("rank {} in a job of {}", rank, fabric.size())};
+        is_gone = fabric.peers().state(Rank(rank)) > PeerState::kAbsent;
+        return Status::ok();
+      });
+    }));
+    return is_gone;
   });
   module.def("changes_before", [](std::optional<std::uint64_t> step, bool in_step) {
     const std::shared_ptr<binding::Session> session = Job::instance().session();

@@ -34,14 +34,24 @@ NeighborCall call_of(const Array& input, py::handle sources, py::handle destinat
   return call;
 }
 
+// What the package says about dead neighbors ("raise", "own data", "own share").
+collective::OnDeath on_death_of(std::string_view text) {
+  using collective::OnDeath;
+  if (text == "own data") return OnDeath::kOwnData;
+  if (text == "own share") return OnDeath::kOwnShare;
+  return OnDeath::kFail;
+}
+
 struct Average {
   Average(py::handle x, py::handle sources, py::handle destinations, double self_weight,
-          const std::string& name, py::handle out, Usable usable) {
+          const std::string& name, py::handle out, Usable usable,
+          std::string_view on_death = "raise") {
     const Array input = view_of(x, "neighbor_average", usable);
     const Array output = output_for(input, input.shape, out);
     call = call_of(input, sources, destinations, name);
     call.output = output.data;
     call.self_weight = self_weight;
+    call.on_death = on_death_of(on_death);
     outcome.result = output.object;
     outcome.memory = {input.keeper, output.keeper};
     gpu = input.gpu;
@@ -60,9 +70,9 @@ struct Average {
 };
 
 py::object average(py::object x, py::object sources, py::object destinations, double self_weight,
-                   const std::string& name, py::object out) {
+                   const std::string& name, py::object out, std::string_view on_death) {
   (void)Job::instance().session();
-  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu);
+  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu, on_death);
   const std::shared_ptr<Neighbors> neighbors = made.neighbors();
   return complete(
       [&](const Session::Interrupt& interrupt,
@@ -73,10 +83,10 @@ py::object average(py::object x, py::object sources, py::object destinations, do
 }
 
 std::unique_ptr<Request> start_average(py::object x, py::object sources, py::object destinations,
-                                       double self_weight, const std::string& name,
-                                       py::object out) {
+                                       double self_weight, const std::string& name, py::object out,
+                                       std::string_view on_death) {
   const std::shared_ptr<Session> session = Job::instance().session();
-  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu);
+  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu, on_death);
   const std::shared_ptr<Neighbors> neighbors = made.neighbors();
   auto operation = take(released([&] { return neighbors->start(made.call); }));
   return std::make_unique<Request>(session, std::move(operation), std::move(made.outcome));
@@ -193,10 +203,10 @@ void define_neighbors(py::module_& module) {
   const auto none = py::none();
   module.def("neighbor_average", &average, arg("x"), arg("sources") = none,
              arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "",
-             arg("out") = none);
+             arg("out") = none, arg("on_death") = "raise");
   module.def("start_neighbor_average", &start_average, arg("x"), arg("sources") = none,
              arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "",
-             arg("out") = none);
+             arg("out") = none, arg("on_death") = "raise");
   module.def("neighbor_gather", &gather, arg("x"), arg("sources") = none,
              arg("destinations") = none, arg("name") = "");
   module.def("start_neighbor_gather", &start_gather, arg("x"), arg("sources") = none,

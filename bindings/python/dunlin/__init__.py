@@ -28,7 +28,7 @@ import atexit as _atexit
 import os as _os
 import sys as _sys
 
-from dunlin import _dunlin, graph
+from dunlin import _dunlin, _survivors, graph
 from dunlin._dunlin import Communicator, GpuArray, Machines, Request
 from dunlin._version import __version__
 from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
@@ -61,7 +61,7 @@ _EXIT_TIMEOUT = 5.0
 _world = None
 
 
-def init(background_progress=True):
+def init(background_progress=True, on_peer_loss=None):
     """Joins the job that the environment describes. All ranks call it. In a job it does nothing, so that a cell of a
     notebook may be run again; after an error it begins anew.
 
@@ -70,12 +70,25 @@ def init(background_progress=True):
 
     background_progress: a background thread advances operations that were started while Python does something else. It
         sleeps between events. Without it, only calls of Dunlin advance them.
+    on_peer_loss: the same on all ranks. "raise" (the default): a call with a dead rank raises PeerDeadError, and so do
+        all later ones. "continue": neighbor_average(), neighbor_gather(), their start_... forms and Window go on without
+        ranks that have died, and tell how in their documentation. Collectives of world() raise PeerDeadError until
+        the survivors have called reform(). UnavailableError in a job that processes may join, where reform() does all.
     """
     global _world
-    if _dunlin.is_initialized():
+    is_in_job = _dunlin.is_initialized()
+    _survivors.choose(on_peer_loss, is_in_job)
+    if is_in_job:
         return
     _dunlin.init(background_progress)
     _world = _dunlin.world()
+    if not _survivors.goes_on():
+        return
+    if _dunlin.is_elastic():
+        _dunlin.shutdown(False, None)
+        _survivors.refuse("a job that processes may join")
+    # A rank that has not asked for it makes another call, and both are told.
+    _world.barrier(f'init(on_peer_loss="{_survivors.CONTINUE}")')
 
 
 def shutdown():
@@ -84,10 +97,21 @@ def shutdown():
     Raises DeadlineExceededError after DUNLIN_DEADLINE and PeerDeadError if a rank is dead; the job is left all the
     same. Operations that are not over then fail with ClosedError. Arrays of empty() stay valid. A program that ends
     leaves the job without this call; if it ends by an exception it doesn't wait for the other ranks.
+
+    After a death, it doesn't wait for the other ranks either, unless they have called reform() since. With
+    init(on_peer_loss="continue"), it doesn't raise PeerDeadError then.
     """
     global _world
     _world = None
-    _dunlin.shutdown(True, None)
+    goes_on = _survivors.goes_on()
+    try:
+        _dunlin.shutdown(True, None)
+    except PeerDeadError:
+        if not goes_on:
+            raise
+    finally:
+        if not _dunlin.is_initialized():
+            _survivors.forget()
 
 
 def is_initialized():
@@ -120,9 +144,13 @@ def is_newcomer():
 
 
 def members():
-    """The ranks that take part, in ascending order: all of the job's, or, in a job that processes join and leave, those
-    that the last reform() has returned. world() consists of them."""
-    return _dunlin.members()
+    """The ranks that take part, in ascending order: all of the job's, or, once members have changed, those that the last
+    reform() has returned. world() consists of them.
+
+    With init(on_peer_loss="continue"), ranks that have died or left since then are left out. Ranks hear of a death within
+    a second, but not at the same moment.
+    """
+    return [each for each in _dunlin.members() if not _survivors.is_gone(each)]
 
 
 def changes_before(step, in_step=True):
@@ -146,7 +174,12 @@ def reform(timeout=None):
 
     world() has the new members. Everything that the former members have made together is closed: communicators,
     StochasticReduce, GroupAverage. Windows, mutexes, Machines, PairAverage, ParameterServers, static groups and
-    check_neighbors need all ranks of a job, and raise UnavailableError in a job that processes may join.
+    check_neighbors need all ranks of a job, and raise UnavailableError in a job that processes may join, and after a
+    reform() without some of the ranks. Windows that were made before go on among the members.
+
+    With init(on_peer_loss="continue"), the members call it at the same place of their program, such as the end of an
+    epoch, whether or not a rank has died. It begins anew if a member dies meanwhile. Ranks keep their numbers. In
+    calls of world(), a root is a member's place in members().
 
     Returns an empty list if this rank has retired: it has left the job, as after shutdown().
 
@@ -157,7 +190,13 @@ def reform(timeout=None):
     thread may use Dunlin meanwhile. Ctrl-C takes effect when it returns.
     """
     global _world
-    is_member = _dunlin.reform(timeout)
+    while True:
+        try:
+            is_member = _dunlin.reform(timeout)
+            break
+        except PeerDeadError:
+            if not _survivors.goes_on():
+                raise
     _world = None
     if is_member:
         return _dunlin.members()
@@ -314,8 +353,20 @@ def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="
 
     Raises DeadlineExceededError if a neighbor has not made its call within DUNLIN_DEADLINE, and PeerDeadError if it is
     dead. Other calls continue. check_neighbors() checks beforehand that the ranks' neighbors match.
+
+    With init(on_peer_loss="continue"), it goes on without dead neighbors, also if one dies during the call, and the sum
+    of the weights stays what it was:
+        Weights of sources: x takes the place of a dead source's, with that weight. If the weights are symmetric and add
+            up to 1 at each rank, the mean of the survivors' x stays the same.
+        destinations as a dictionary, and sources without weights: dead sources are left out, and the weight of a
+            destination that was dead before the call is added to self_weight. If a rank's self_weight and the weights
+            of its destinations add up to 1, the sum of the survivors' x stays the same.
+        Both with weights other than 1: InvalidArgumentError.
+    What a rank has sent before its death counts at the neighbors, and in the elements, that it has reached. This
+    concerns the call in which it dies, and those that a neighbor makes later than it.
     """
-    return _dunlin.neighbor_average(x, sources, destinations, self_weight, name, out)
+    return _dunlin.neighbor_average(x, sources, destinations, self_weight, name, out,
+                                    _survivors.on_death(sources, destinations))
 
 
 def neighbor_gather(x, sources=None, destinations=None, name=""):
@@ -325,7 +376,11 @@ def neighbor_gather(x, sources=None, destinations=None, name=""):
     lengths of the first axes may differ. The type and the other axes are the same at all neighbors, otherwise
     InvalidArgumentError is raised. If x has no axes, the arrays have one. If rows have no elements, none arrive, as
     they can't be counted.
+
+    With init(on_peer_loss="continue"), the list has None in the place of a source that has died before its x arrived.
     """
+    if _survivors.goes_on():
+        return _survivors.Gathering(x, sources, destinations, name).wait()
     return _dunlin.neighbor_gather(x, sources, destinations, name)
 
 
@@ -340,11 +395,14 @@ def check_neighbors(sources=None, destinations=None):
 
 def start_neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):
     """Starts neighbor_average() and returns a Request at once. Until that is over, x and out must not be used."""
-    return _dunlin.start_neighbor_average(x, sources, destinations, self_weight, name, out)
+    return _dunlin.start_neighbor_average(x, sources, destinations, self_weight, name, out,
+                                          _survivors.on_death(sources, destinations))
 
 
 def start_neighbor_gather(x, sources=None, destinations=None, name=""):
     """Starts neighbor_gather() and returns a Request at once. Until that is over, x must not be used."""
+    if _survivors.goes_on():
+        return _survivors.Gathering(x, sources, destinations, name)
     return _dunlin.start_neighbor_gather(x, sources, destinations, name)
 
 
@@ -423,6 +481,7 @@ def _leave():
 def _forget():
     global _world
     _world = None
+    _survivors.forget()
     _dunlin.forget()
 
 

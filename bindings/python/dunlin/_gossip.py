@@ -9,7 +9,7 @@ import torch as _torch
 import torch.distributed as _distributed
 
 import dunlin as _dunlin
-from dunlin import _gpus
+from dunlin import _gpus, _survivors
 
 _states = _itertools.count()
 _IN_CHILD = "the state of the hook belongs to the parent process: a forked child is in no job"
@@ -37,12 +37,17 @@ class GossipState:
     per step, at the distances 1, 2, 4, ... in turn (one-peer exponential). If the number of ranks n is a power of two,
     log2(n) such steps give the average of all ranks.
 
+    on_peer_loss: "raise" (the default): after a death, gradients that need the dead rank raise an error. "continue", on
+        all ranks: a rank's own gradients take the place of a dead neighbor's, as in dunlin.neighbor_average(). None: as
+        dunlin.init() has been told. The hook survives, but DistributedDataParallel's own calls of the process group do
+        not. It makes none after the second backward pass with broadcast_buffers=False and find_unused_parameters=False.
+
     All ranks make their states in the same order, after init_process_group(). The ranks of its default group are the
     graph's nodes. A state serves one model.
     """
 
-    def __init__(self, graph=None, weighting="metropolis"):
-        self.rank, self.size = _check_default_group("gossip_hook")
+    def __init__(self, graph=None, weighting="metropolis", on_peer_loss=None):
+        self.rank, self.size = _check_default_group("gossip_hook", on_peer_loss)
         if graph is not None and graph.nodes != self.size:
             raise ValueError(f"the graph has {graph.nodes} nodes, but there are {self.size} ranks")
         if graph is not None and not graph.is_strongly_connected():
@@ -75,10 +80,9 @@ class GossipState:
         return self._is_on_gpu
 
 
-def _check_default_group(hook):
+def _check_default_group(hook, on_peer_loss=None):
     """The rank and the number of ranks. ValueError unless the default process group has all of them."""
-    if not _dunlin.is_initialized():
-        _dunlin.init()  # the job of the process group
+    _dunlin.init(on_peer_loss=on_peer_loss)  # the job of the process group
     ranks = _dunlin.rank(), _dunlin.size()
     if (_distributed.get_rank(), _distributed.get_world_size()) != ranks:
         raise ValueError(f"{hook} needs a default process group that has all ranks of the job")
@@ -110,6 +114,7 @@ def gossip_hook(state, bucket):
         return future
     is_staged = gradients.device.type != "cpu" and not state.is_on_gpu(gradients.device)
     memory = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
+    # Without weights at the destinations, a rank's own gradients take the place of a dead source's.
     request = _dunlin.start_neighbor_average(memory, sources=sources, destinations=destinations, self_weight=own,
                                              name=name, out=memory)
     return _gradients_after(request, gradients, memory if is_staged else None)
@@ -141,6 +146,7 @@ class StragglerRingState:
 
     def __init__(self, late="adaptive", step=0.0, transfer=0.0, alpha=2.0):
         _check_default_group("straggler_ring_hook")
+        _survivors.refuse("straggler_ring_hook")
         self.model = _OneModel()
         self.process = _os.getpid()
         self.name = f"ring of buckets {next(_states)}"

@@ -1,6 +1,9 @@
 """Operations of one rank in which the others take no part: windows for deposits of neighbors, and a mutex."""
 
-from dunlin import _dunlin
+import time
+
+from dunlin import _dunlin, _survivors
+from dunlin.errors import PeerDeadError
 
 __all__ = ["Mutex", "Window"]
 
@@ -29,7 +32,23 @@ class Window(_dunlin.Window):
 
     A window lasts until free() or shutdown(), also if it is no longer referred to. After that, calls raise ClosedError;
     `tensor` stays valid as long as it is referred to.
+
+    With init(on_peer_loss="continue"), a window goes on without neighbors that have died:
+        put()         leaves dead destinations out
+        accumulate()  leaves dead destinations out, and adds their weights to self_weight, so that a sender's weights
+                      still add up to what they did
+        get()         leaves dead sources out
+        update()      uses the tensor itself in the place of a dead source's buffer, with that weight. With reset=True and
+                      in update_then_collect(), what a dead source has deposited counts as it is, once.
+        flush(), free()  don't wait for dead ranks, and don't raise PeerDeadError
+    p goes through the same.
     """
+
+    def __init__(self, x, sources, destinations, name="window", zero_init=False):
+        super().__init__(x, sources, destinations, name, zero_init)
+        # Those of an update() without others.
+        uniform = dict.fromkeys(self.sources, 1 / (len(self.sources) + 1))
+        self._weights = dict(sources) if isinstance(sources, dict) else uniform
 
     @property
     def tensor(self):
@@ -68,18 +87,44 @@ class Window(_dunlin.Window):
         destinations: {rank: weight}, or ranks, whose weights are 1; None: all out-neighbors. Returns at once; then the
         tensor may be changed. Raises PeerDeadError, and does nothing, if a destination is dead.
         """
-        super().put(destinations, self_weight)
+        if not _survivors.goes_on():
+            return super().put(destinations, self_weight)
+        self._among_living(destinations, self.destinations, lambda living, _: super(Window, self).put(living, self_weight))
 
     def accumulate(self, destinations=None, self_weight=1.0):
         """As put(), but adds weight * tensor to the contents of the buffers."""
-        super().accumulate(destinations, self_weight)
+        if not _survivors.goes_on():
+            return super().accumulate(destinations, self_weight)
+        self._among_living(destinations, self.destinations,
+                           lambda living, lost: super(Window, self).accumulate(living, self_weight + sum(lost.values())))
+
+    @staticmethod
+    def _among_living(ranks, default, call):
+        """Calls `call` with {rank: weight} of the living ranks and of the dead ones. It does nothing if it raises
+        PeerDeadError, since one has died meanwhile; then it is called again.
+        """
+        given = default if ranks is None else ranks
+        weights = dict(given) if isinstance(given, dict) else dict.fromkeys(given, 1.0)
+        while True:
+            lost = {rank: weight for rank, weight in weights.items() if _survivors.is_gone(rank)}
+            try:
+                return call({rank: weight for rank, weight in weights.items() if rank not in lost}, lost)
+            except PeerDeadError as death:
+                if not any(_survivors.is_gone(rank) for rank in weights if rank not in lost):
+                    raise death
 
     def flush(self, timeout=None):
         """Waits until the destinations have taken all deposits into their buffers.
 
         timeout: seconds; None: DUNLIN_DEADLINE. The death of a destination is reported once.
         """
-        super().flush(timeout)
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return super().flush(timeout if until is None else max(until - time.monotonic(), 0))
+            except PeerDeadError:
+                if not _survivors.goes_on():
+                    raise  # otherwise, the other destinations are waited for
 
     def publish(self):
         """Makes the current tensor and p visible to get() of other ranks."""
@@ -91,7 +136,9 @@ class Window(_dunlin.Window):
         sources: {rank: weight}, or ranks, whose weights are 1; None: all in-neighbors. The sources take no part; over
         UCX, their background threads answer.
         """
-        super().get(sources, timeout)
+        if not _survivors.goes_on():
+            return super().get(sources, timeout)
+        self._among_living(sources, self.sources, lambda living, _: super(Window, self).get(living, timeout))
 
     def update(self, self_weight=None, sources=None, reset=False, out=None):
         """Sets the tensor to self_weight * tensor + the sum of weight * buffer, and p likewise.
@@ -105,6 +152,15 @@ class Window(_dunlin.Window):
 
         Returns the array with the result.
         """
+        lost = [] if reset or not _survivors.goes_on() else list(filter(
+            _survivors.is_gone, self.sources if sources is None else sources))
+        if lost:
+            uniform = 1 / (len(self.sources) + 1)
+            self_weight = uniform if self_weight is None else self_weight
+            weights = self._weights if sources is None else sources
+            weights = dict(weights) if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
+            self_weight += sum(weights.pop(rank) for rank in lost)
+            sources = weights
         return super().update(self_weight, sources, reset, out)
 
     def update_then_collect(self):
@@ -125,7 +181,11 @@ class Window(_dunlin.Window):
 
     def free(self):
         """Frees the window. Collective: waits until all deposits were taken in and all ranks have called it."""
-        super().free()
+        try:
+            super().free()
+        except PeerDeadError:  # it is freed all the same
+            if not _survivors.goes_on():
+                raise
 
 
 class Mutex(_dunlin.Mutex):

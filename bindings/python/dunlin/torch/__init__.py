@@ -31,7 +31,7 @@ from dunlin.torch._job import (
     get_skip_negotiate_stage, in_neighbor_machine_ranks, in_neighbor_ranks, init, is_homogeneous,
     is_machine_topo_weighted, is_topo_weighted, load_machine_topology, load_topology, local_rank, local_size,
     machine_rank, machine_size, mpi_threads_supported, nccl_built, out_neighbor_machine_ranks, out_neighbor_ranks, rank,
-    resume, set_machine_topology, set_skip_negotiate_stage, set_topology, shutdown, size, suspend,
+    reform, resume, set_machine_topology, set_skip_negotiate_stage, set_topology, shutdown, size, suspend,
     timeline_context, timeline_end_activity, timeline_start_activity, unified_mpi_window_model_supported)
 from dunlin.torch._matching import InferDestinationFromSourceRanks, InferSourceFromDestinationRanks
 from dunlin.torch._methods import DistributedOptimizer
@@ -84,7 +84,7 @@ __all__ = [
     "neighbor_win_get", "neighbor_win_get_nonblocking", "neighbor_win_put", "neighbor_win_put_nonblocking",
     "out_neighbor_machine_ranks", "out_neighbor_ranks", "pair_gossip", "pair_gossip_nonblocking",
     "partial_allreduce", "partial_allreduce_", "partial_allreduce_nonblocking", "partial_allreduce_nonblocking_",
-    "poll", "rank", "resume", "RingGraph", "set_machine_topology", "set_skip_negotiate_stage", "set_topology",
+    "poll", "rank", "reform", "resume", "RingGraph", "set_machine_topology", "set_skip_negotiate_stage", "set_topology",
     "shutdown", "size", "StarGraph", "suspend", "SymmetricExponentialGraph", "synchronize", "timeline_context",
     "timeline_end_activity", "timeline_start_activity", "topology_util", "turn_off_win_ops_with_associated_p",
     "turn_on_win_ops_with_associated_p", "unified_mpi_window_model_supported", "wait", "win_accumulate",

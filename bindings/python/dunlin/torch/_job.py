@@ -10,7 +10,7 @@ import zlib
 import numpy
 
 import dunlin
-from dunlin import _dunlin, _gpus, errors
+from dunlin import _dunlin, _gpus, _survivors, errors
 from dunlin.torch import topology_util
 from dunlin.torch._timeline import Timeline
 
@@ -21,13 +21,16 @@ class Neighbors:
     """A topology of ranks or machines, as one of them (`own`) sees it.
 
     edges: {(source, target): weight}. graph: the networkx.DiGraph that they are from; None: the default topology.
+    nodes: those that take part; None: all.
     """
 
-    def __init__(self, edges, count, is_weighted, own, graph=None):
+    def __init__(self, edges, count, is_weighted, own, graph=None, nodes=None):
         self.edges = edges
         self.count = count
         self.is_weighted = is_weighted
+        self.own = own
         self.graph = graph
+        self.nodes = list(range(count)) if nodes is None else nodes
         self.sources = sorted(source for source, target in edges if target == own and source != own)
         # Clockwise from here, so that the ranks don't all begin with the same one.
         self.destinations = sorted((target for source, target in edges if source == own and target != own),
@@ -42,7 +45,30 @@ class Neighbors:
     @property
     def topology(self):
         """The networkx.DiGraph."""
-        return topology_util.ExponentialGraph(self.count) if self.graph is None else self.graph
+        if self.graph is not None:
+            return self.graph
+        made = topology_util.ExponentialGraph(len(self.nodes))
+        if len(self.nodes) == self.count:
+            return made
+        import networkx
+
+        return networkx.relabel_nodes(made, dict(enumerate(self.nodes)))
+
+    def among(self, nodes):
+        """The Neighbors among some of the nodes. The default topology becomes that of so many nodes. Of others, edges of
+        the other nodes are dropped, and the weights of those by which a node received are added to its own.
+        """
+        if self.graph is None:
+            return Neighbors(_default_edges(nodes), self.count, self.is_weighted, self.own, nodes=nodes)
+        edges = {(source, target): weight for (source, target), weight in self.edges.items()
+                 if source in nodes and target in nodes}
+        graph = self.graph.subgraph(nodes).copy()
+        for (source, target), weight in self.edges.items():
+            if target in nodes and source not in nodes:
+                edges[target, target] = edges.get((target, target), 0.0) + weight
+        if self.is_weighted:
+            graph.add_weighted_edges_from((source, target, weight) for (source, target), weight in edges.items())
+        return Neighbors(edges, self.count, self.is_weighted, self.own, graph, nodes)
 
 
 class Job:
@@ -60,6 +86,7 @@ class Job:
         self.windows = {}
         self.pending = {}  # {handle: _operations.Pending}
         self.gpu = None  # the device of the first tensor on a GPU, on which all operations of GPUs are
+        self.can_all_use_gpu = None  # in collectives of all ranks; None: not known
         self.last_handle = 0
         self.timeline = self._open_timeline()
         self._machine_averages = None
@@ -97,10 +124,20 @@ class Job:
         self.gpu = own
         return own
 
+    def can_use_gpu(self, communicator):
+        """Whether all ranks can make calls on their GPUs. Collective at first use."""
+        if communicator is not dunlin.world():
+            return communicator.can_use_gpu(self.gpu.index)
+        # Survivors of a death do not agree anew: they are some of the ranks that have agreed.
+        if self.can_all_use_gpu is None:
+            self.can_all_use_gpu = communicator.can_use_gpu(self.gpu.index)
+        return self.can_all_use_gpu
+
     @property
     def machine_averages(self):
         """Collective at first use."""
         if self._machine_averages is None:
+            _survivors.refuse("hierarchical_neighbor_allreduce")
             self.need_homogeneous("hierarchical_neighbor_allreduce")
             self._machine_averages = dunlin.Machines(self.machines)
         return self._machine_averages
@@ -123,25 +160,28 @@ def job():
     return _job
 
 
-def init(topology_fn=None, is_weighted=False):
+def init(topology_fn=None, is_weighted=False, on_peer_loss=None):
     """Joins the job. All ranks call it. A second call only sets the topology, as the first one does; windows and
     operations in progress stay.
 
     topology_fn: a function of the number of ranks that returns a networkx.DiGraph; ExponentialGraph by default. If it
     raises an exception on a rank, the others get ValueError.
     is_weighted: see set_topology().
+    on_peer_loss: "raise" (the default) or "continue", the same on all ranks, as in dunlin.init(). With "continue",
+        operations with neighbors, windows, and the optimizers that are built on them go on without ranks that have died;
+        see reform().
     """
     global _job
     if not dunlin.is_initialized():
         _job = None
-        dunlin.init()
+    dunlin.init(on_peer_loss=on_peer_loss)
     if _dunlin.is_elastic():
         raise errors.of("unavailable", "dunlin.torch needs a job whose ranks stay the same (without --max-ranks)", None)
     if _job is None:
         _job = Job()
-        _job.neighbors = Neighbors(_default_edges(_job.size), _job.size, False, _job.rank)
+        _job.neighbors = Neighbors(_default_edges(range(_job.size)), _job.size, False, _job.rank)
     try:
-        topology = topology_fn(_job.size) if topology_fn is not None else None
+        topology = topology_fn(len(_dunlin.members())) if topology_fn is not None else None
     except Exception as error:
         # The other ranks wait for this one's topology.
         _agreed(None, is_weighted, _job.rank, _job.size, "topology", error=error)
@@ -157,6 +197,48 @@ def shutdown():
     _job = None
     if dunlin.is_initialized():
         dunlin.shutdown()
+
+
+def reform(timeout=None):
+    """Agrees on the ranks that are still there, and returns them. They all call it, at the same place of the program, such
+    as the begin of an epoch, whether or not a rank has died. It needs init(on_peer_loss="continue").
+
+    Without it, operations with neighbors go on in the topology without the ranks that have died. From this call on,
+        the default topology is ExponentialGraph() of the survivors, in which averages keep their mean again. Of another
+            one, the survivors' part remains, which may not be connected: then call set_topology().
+        set_topology() takes a graph whose nodes are the survivors.
+        allreduce(), broadcast(), barrier() and other calls of all ranks are calls of the survivors.
+        windows keep the neighbors with which they were made, as far as these live.
+    Ranks keep their numbers, and size() stays the same: len(dunlin.members()) ranks take part. No operation may be in
+    progress on any rank.
+
+    timeout: as in dunlin.reform(). DeadlineExceededError if a survivor does not call it in time.
+    """
+    current = job()
+    if not _survivors.goes_on():
+        raise errors.of("invalid_argument", 'reform() needs init(on_peer_loss="continue")', None)
+    members = dunlin.reform(timeout)
+    current._local = None
+    current.neighbors = current.neighbors.among(members)
+    return members
+
+
+def place_of(rank):
+    """The rank's number in dunlin.world(). ValueError if it takes no part any more."""
+    members = _dunlin.members()
+    if rank in members:
+        return members.index(rank)
+    raise ValueError(f"rank {rank} is not one of the ranks {members}")
+
+
+def by_rank(rows):
+    """Rows of the job's ranks, of which those of ranks that take no part any more are zero, from the members' rows."""
+    size = job().size
+    if len(rows) == size:
+        return rows
+    full = numpy.zeros((size, *rows.shape[1:]), rows.dtype)
+    full[_dunlin.members()] = rows
+    return full
 
 
 @atexit.register
@@ -247,14 +329,16 @@ def out_neighbor_machine_ranks():
 def set_topology(topology=None, is_weighted=False):
     """Sets the neighbors that a rank averages with by default. All ranks call it with the same topology.
 
-    topology: a networkx.DiGraph of the ranks. None: ExponentialGraph(size()).
+    topology: a networkx.DiGraph of the ranks. None: ExponentialGraph(size()). After reform(), of those that it has
+        returned.
     is_weighted: averages use the weights of its edges. Otherwise a rank and its in-neighbors weigh the same.
 
     Returns whether it was set. While there are windows it is not, as they have the neighbors of their creation.
     TypeError if it is not a DiGraph. ValueError on all ranks if its nodes are not the ranks, or if ranks differ.
     """
     current = job()
-    neighbors = _agreed(topology, is_weighted, current.rank, current.size, "topology", has_default=True)
+    neighbors = _agreed(topology, is_weighted, current.rank, current.size, "topology", has_default=True,
+                        nodes=_dunlin.members())
     if current.windows and not _is_same(current.neighbors, neighbors):
         logger.error("The topology stays as it is while there are windows: call win_free() first.")
         return False
@@ -282,21 +366,24 @@ def _is_same(one, other):
     return one.is_weighted == other.is_weighted and one.edges == other.edges
 
 
-def _agreed(topology, is_weighted, own, count, what, has_default=False, error=None):
+def _agreed(topology, is_weighted, own, count, what, has_default=False, error=None, nodes=None):
     """The Neighbors if all ranks have given the same topology. A rank with a wrong one tells the others as well.
 
-    has_default: None stands for ExponentialGraph(count), which is not made: it would need networkx.
+    has_default: None stands for ExponentialGraph(), which is not made: it would need networkx.
     error: why this rank has no topology; raised here.
+    nodes: those of the topology; None: 0 .. count - 1.
     """
+    nodes = list(range(count)) if nodes is None else nodes
     edges = {}
     if error is not None:
         pass
     elif topology is None and has_default:
-        edges = _default_edges(count)
+        edges = _default_edges(nodes)
     elif not _is_directed_graph(topology):
         error = TypeError(f"the {what} is a {type(topology).__name__}, not a networkx.DiGraph")
-    elif set(topology.nodes) != set(range(count)):
-        error = ValueError(f"the nodes of the {what} have to be the numbers 0 .. {count - 1}")
+    elif set(topology.nodes) != set(nodes):
+        those = f"0 .. {count - 1}" if len(nodes) == count else f"of the ranks {nodes}"
+        error = ValueError(f"the nodes of the {what} have to be the numbers {those}")
     else:
         edges = {(source, target): data.get("weight", 1.0) for source, target, data in topology.edges(data=True)}
     text = repr((bool(is_weighted), sorted((*edge, weight) for edge, weight in edges.items())))
@@ -305,14 +392,15 @@ def _agreed(topology, is_weighted, own, count, what, has_default=False, error=No
     if error:
         raise error
     if (all_sums != mine[0]).any():
-        others = [other for other, number in enumerate(all_sums.ravel()) if number != mine[0]]
+        others = [other for other, number in zip(_dunlin.members(), all_sums.ravel()) if number != mine[0]]
         raise ValueError(f"rank {dunlin.rank()} and the ranks {others} have not given the same {what}")
-    return Neighbors(edges, count, bool(is_weighted), own, topology)
+    return Neighbors(edges, count, bool(is_weighted), own, topology, nodes)
 
 
-def _default_edges(count):
-    weights = topology_util.exponential_weights(count)
-    return {(source, target): float(weights[source, target]) for source, target in numpy.argwhere(weights).tolist()}
+def _default_edges(nodes):
+    weights = topology_util.exponential_weights(len(nodes))
+    return {(nodes[source], nodes[target]): float(weights[source, target])
+            for source, target in numpy.argwhere(weights).tolist()}
 
 
 def _is_directed_graph(topology):

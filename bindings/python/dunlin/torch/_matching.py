@@ -3,6 +3,7 @@
 import numpy
 
 import dunlin
+from dunlin import _dunlin, _survivors
 from dunlin.torch import _job
 
 
@@ -23,6 +24,19 @@ def resolved(neighbors, own, count, self_weight, src_weights, dst_weights, enabl
     sources, destinations = matched(sources, destinations, enable_topo_check, own, count, error)
     clockwise = sorted(destinations.items(), key=lambda item: (item[0] - own) % count)
     return self_weight, sources, dict(clockwise)
+
+
+def on_death(src_weights, dst_weights):
+    """What a call of neighbor_allreduce() with these arguments does when a neighbor is dead, by where its weights are."""
+    if not _survivors.goes_on():
+        return _survivors.RAISE
+    sources, destinations = _as_weights(src_weights, "src_weights"), _as_weights(dst_weights, "dst_weights")
+    if destinations is None:
+        return "own data"
+    if sources is None or all(weight == 1 for weight in sources.values()):
+        is_push = sources is None or any(weight != 1 for weight in destinations.values())
+        return "own share" if is_push else "own data"
+    return _survivors.on_death(sources, destinations)
 
 
 def _completed(sources, destinations, neighbors):
@@ -62,12 +76,17 @@ def matched(sources, destinations, enable_topo_check, own, count, error=None):
     """
     error = error or _bad_ranks(sources or {}, destinations or {}, own, count)
     if enable_topo_check:
-        rows = dunlin.all_gather(_claims(sources, destinations, own, count, error))
+        rows = _job.by_rank(dunlin.all_gather(_claims(sources, destinations, own, count, error)))
     if error:
         raise error
     if not enable_topo_check:
         return sources, destinations
     receives, sends = _completed_matrices(_table_of_nodes(rows, count))
+    if count == _job.job().size:
+        # Calls go on without ranks that take no part any more.
+        members = numpy.zeros(count, bool)
+        members[_dunlin.members()] = True
+        receives, sends = receives & members[:, None] & members, sends & members[:, None] & members
     _check_transposed(receives, sends)
     if sources is None:
         sources = dict.fromkeys(numpy.flatnonzero(receives[own]).tolist(), 1.0)
@@ -155,7 +174,8 @@ def infer(known, is_source, construct_adjacency_matrix):
     row = numpy.zeros(job.size)
     row[list(destinations)] = 1
     row[job.rank] = 1
-    matrix = dunlin.all_gather(row)
+    matrix = _job.by_rank(dunlin.all_gather(row))
+    numpy.fill_diagonal(matrix, 1)  # for ranks that take no part any more, too
     return found, matrix / matrix.sum(axis=0)
 
 

@@ -5,6 +5,7 @@ import inspect
 import torch
 
 import dunlin
+from dunlin import _survivors
 from dunlin.torch import _job, _operations
 from dunlin.torch._method import _agree, _Method
 from dunlin.torch._wrapper import _Buffer, _checked_steps, _Distributed, _models, _wrap
@@ -93,6 +94,9 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
                        Ctrl-C, call it again. With ad-psgd and parameter servers, copies of the model and their buffers
                        stay in memory until shutdown().
 
+    With init(on_peer_loss="continue"), only the methods with which the others continue are possible; any other one is a
+    dunlin.UnavailableError. dunlin.torch.reform() ends what they have made: call leave() before it, and make another one.
+
     A wait that takes longer than DUNLIN_DEADLINE raises dunlin.DeadlineExceededError, which names the rank that was
     waited for. The average continues, and synchronize() or the next step() waits for it again. A death raises
     dunlin.PeerDeadError, in later steps as well. After such an error, the model has this rank's own step, without an
@@ -103,6 +107,8 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
         if method not in _METHODS:
             raise ValueError(f"there is no method {method!r}; known are {', '.join(map(repr, _METHODS))}")
         kind = _METHODS[method]
+        if method not in _SURVIVING or options.get("groups") == "static":
+            _survivors.refuse(f"DistributedOptimizer with {method!r}" + " and static groups" * (method in _SURVIVING))
         known = [name for name in inspect.signature(kind.prepare).parameters if name != "self"]
         for name in options:
             if name not in known:
@@ -396,5 +402,7 @@ class _AsyncServers(_Servers):
     asynchronous = True
 
 
+# Those with which the others continue after a death.
+_SURVIVING = {"partial", "ad-psgd", "async-parameter-server"}
 _METHODS = {"all-reduce": _AllReduce, "parameter-server": _Servers, "async-parameter-server": _AsyncServers,
             "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial, "ad-psgd": _AdPsgd}

@@ -5,8 +5,9 @@ import contextlib
 import torch
 
 import dunlin
+from dunlin import _dunlin, _survivors
 from dunlin.torch import _job
-from dunlin.torch._matching import matched, resolved
+from dunlin.torch._matching import matched, on_death, resolved
 
 _NATIVE = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
            torch.float64}
@@ -153,7 +154,7 @@ def _started(communicator, tensor, output, start):
     if x.is_cuda:
         job = _job.job()
         job.gpu = job.gpu or x.device
-        if communicator.can_use_gpu(job.gpu.index):
+        if job.can_use_gpu(communicator):
             target, finish = _target_on(job.gpu, output)
             with on_device_of(target):
                 return start(x.to(job.gpu).contiguous(), target), finish
@@ -283,14 +284,15 @@ def _broadcast(tensor, root_rank, name):
         if x.dtype not in _NATIVE:
             x = _as_bytes(x)
         with enqueuing("BROADCAST", name):
-            return dunlin.start_broadcast(x, root_rank, out=x, name=name or "")
+            return dunlin.start_broadcast(x, _job.place_of(root_rank), out=x, name=name or "")
 
     request, finish = _started(dunlin.world(), tensor, tensor, start)
     return register(Pending(request, (lambda _: tensor) if is_root else finish, "BROADCAST", name))
 
 
 def allgather(tensor, name=None):
-    """Returns all ranks' tensors, concatenated along the first axis, whose lengths may differ."""
+    """Returns all ranks' tensors, concatenated along the first axis, whose lengths may differ; with
+    init(on_peer_loss="continue"), without those of dead ranks."""
     return synchronize(allgather_nonblocking(tensor, name))
 
 
@@ -320,8 +322,9 @@ def _gather(tensor, sources, destinations, key, operation, name):
 
     def finish(parts):
         parts = iter(parts)
-        tensors = [copy if source == own else torch.from_numpy(next(parts)).reshape(-1).view(copy.dtype).reshape(-1, *row)
-                   for source in sources] if row_bytes else []
+        arrays = [copy if source == own else next(parts) for source in sources] if row_bytes else []
+        tensors = [array if array is copy else torch.from_numpy(array).reshape(-1).view(copy.dtype).reshape(-1, *row)
+                   for array in arrays if array is not None]  # None: the source is dead
         return (torch.cat(tensors) if tensors else copy.new_empty((0, *row))).to(tensor.device)
 
     return register(Pending(request, finish, operation, name))
@@ -335,7 +338,7 @@ def neighbor_allgather(tensor, *, src_ranks=None, dst_ranks=None, enable_topo_ch
 
     src_ranks, dst_ranks: neighbors instead of those of the topology; give both or none. The result has the tensors in
     the order of src_ranks. enable_topo_check: ValueError on all ranks if they don't match, instead of a
-    DeadlineExceededError.
+    DeadlineExceededError. With init(on_peer_loss="continue"), the tensors of dead ranks are left out.
     """
     return synchronize(neighbor_allgather_nonblocking(tensor, src_ranks=src_ranks, dst_ranks=dst_ranks,
                                                       enable_topo_check=enable_topo_check, name=name))
@@ -373,6 +376,12 @@ def neighbor_allreduce(tensor, *, self_weight=None, src_weights=None, dst_weight
 
     CUDA tensors are averaged on the GPU if all ranks can. The ranks agree on that in the first operation of all ranks on
     CUDA tensors, which is therefore one that all ranks make.
+
+    With init(on_peer_loss="continue"), it goes on without neighbors that have died (see dunlin.neighbor_average()):
+      pull, and by default  the tensor takes the place of a dead source's, with its weight
+      push                  dead sources are left out, and dead destinations' weights are added to self_weight
+    With both src_weights and dst_weights, one of them has weights of 1; otherwise InvalidArgumentError. Calls in which
+    enable_topo_check makes all ranks take part raise PeerDeadError after a death, until reform().
     """
     return synchronize(neighbor_allreduce_nonblocking(tensor, self_weight=self_weight, src_weights=src_weights,
                                                       dst_weights=dst_weights, enable_topo_check=enable_topo_check,
@@ -404,13 +413,14 @@ def _neighbor_allreduce(tensor, output, self_weight, src_weights, dst_weights, e
     job = _job.job()
     x = check_tensor(tensor)
     _averaged(x, "neighbor_allreduce")
+    when_dead = on_death(src_weights, dst_weights)
     self_weight, sources, destinations = resolved(job.neighbors, job.rank, job.size, self_weight, src_weights,
                                                    dst_weights, enable_topo_check)
 
     def start(source, target):
         with enqueuing("NEIGHBOR_ALLREDUCE", name):
-            return dunlin.start_neighbor_average(source, sources, destinations, self_weight, f"allreduce {name or ''}",
-                                                 out=target)
+            return _dunlin.start_neighbor_average(source, sources, destinations, self_weight, f"allreduce {name or ''}",
+                                                  target, when_dead)
 
     return register(Pending(*_started(dunlin.world(), x, output, start), "NEIGHBOR_ALLREDUCE", name))
 
@@ -418,7 +428,7 @@ def _neighbor_allreduce(tensor, output, self_weight, src_weights, dst_weights, e
 def pair_gossip(tensor, target_rank, self_weight=None, pair_weight=None, name=None):
     """Returns self_weight * tensor + pair_weight * the target rank's tensor. The target rank calls it with this rank.
 
-    Both weights are 0.5 by default.
+    Both weights are 0.5 by default. With init(on_peer_loss="continue"), the tensor takes the place of a dead target's.
     """
     return synchronize(pair_gossip_nonblocking(tensor, target_rank, self_weight, pair_weight, name))
 
@@ -432,8 +442,9 @@ def pair_gossip_nonblocking(tensor, target_rank, self_weight=None, pair_weight=N
     _averaged(x, "pair_gossip")
     target, finish = _target(torch.empty_like(x))
     with enqueuing("PAIR_GOSSIP", name):
-        request = dunlin.start_neighbor_average(_source(x), {target_rank: weights[1]}, {target_rank: 1.0}, weights[0],
-                                                f"gossip {name or ''}", out=target)
+        request = _dunlin.start_neighbor_average(
+            _source(x), {target_rank: weights[1]}, {target_rank: 1.0}, weights[0], f"gossip {name or ''}", target,
+            "own data" if _survivors.goes_on() else _survivors.RAISE)
     return register(Pending(request, finish, "PAIR_GOSSIP", name))
 
 
@@ -442,7 +453,8 @@ def hierarchical_neighbor_allreduce(tensor, *, self_weight=None, src_machine_wei
     """neighbor_allreduce() of machines: it combines the averages over their ranks, and gives all ranks the result.
 
     Weights are by machine, and the same on all ranks of a machine. Without weights, set_machine_topology() gives the
-    neighbors. All ranks of a machine make these calls in the same order.
+    neighbors. All ranks of a machine make these calls in the same order. UnavailableError with
+    init(on_peer_loss="continue"), as all ranks of a machine are needed.
     """
     return synchronize(hierarchical_neighbor_allreduce_nonblocking(
         tensor, self_weight=self_weight, src_machine_weights=src_machine_weights,
@@ -472,6 +484,7 @@ def hierarchical_neighbor_allreduce_nonblocking_(tensor, *, self_weight=None, sr
 
 def _hierarchical(tensor, output, self_weight, src_weights, dst_weights, enable_topo_check, name):
     job = _job.job()
+    _survivors.refuse("hierarchical_neighbor_allreduce")
     x = check_tensor(tensor)
     _averaged(x, "hierarchical_neighbor_allreduce")
     job.need_homogeneous("hierarchical_neighbor_allreduce")

@@ -7,6 +7,7 @@ import numpy
 import torch
 
 import dunlin
+from dunlin.torch import _job
 from dunlin.torch._operations import allreduce_nonblocking_, broadcast_nonblocking_, synchronize
 
 
@@ -103,9 +104,10 @@ def _rebuilt(value, change):
 def _broadcast_object(value, root_rank):
     """Broadcasts any object, by pickle: ranks of a job trust one another, as they share its secret."""
     is_root = dunlin.rank() == root_rank
+    place = _job.place_of(root_rank)
     content = numpy.frombuffer(pickle.dumps(value), numpy.uint8).copy() if is_root else None
-    length = dunlin.broadcast(numpy.array([content.size if is_root else 0], numpy.int64), root_rank)
+    length = dunlin.broadcast(numpy.array([content.size if is_root else 0], numpy.int64), place)
     if not is_root:
         content = numpy.empty(int(length[0]), numpy.uint8)
-    dunlin.broadcast(content, root_rank, out=content)
+    dunlin.broadcast(content, place, out=content)
     return value if is_root else pickle.load(io.BytesIO(content.tobytes()))

@@ -5,7 +5,7 @@ import contextlib
 import torch
 
 import dunlin
-from dunlin import _dunlin
+from dunlin import _dunlin, _survivors
 from dunlin.torch import _job
 from dunlin.torch._operations import check_tensor, enqueuing, on_device_of
 
@@ -45,7 +45,8 @@ class Window:
                 self.mutexes.free()
             except dunlin.PeerDeadError:
                 self.mutexes = None  # they are freed all the same
-                raise
+                if not _survivors.goes_on():
+                    raise
             self.mutexes = None
         self.memory.free()
 
@@ -76,17 +77,28 @@ class Window:
 
     @contextlib.contextmanager
     def locked(self, pairs):
-        """Holds the mutexes that this rank doesn't hold yet. All ranks lock in ascending order, against deadlock."""
+        """Holds the mutexes that this rank doesn't hold yet. All ranks lock in ascending order, against deadlock. If the job
+        goes on after deaths, nothing excludes a dead rank.
+        """
         with contextlib.ExitStack() as stack:
             for pair in sorted(set(pairs) - self.held):
-                self.mutexes.lock(*pair)
+                try:
+                    self.mutexes.lock(*pair)
+                except dunlin.PeerDeadError:
+                    if not any(map(_survivors.is_gone, pair)):
+                        raise
+                    continue
                 stack.callback(self._unlock, pair)
                 self.held.add(pair)
             yield
 
     def _unlock(self, pair):
         self.held.discard(pair)
-        self.mutexes.unlock(*pair)
+        try:
+            self.mutexes.unlock(*pair)
+        except dunlin.PeerDeadError:
+            if not any(map(_survivors.is_gone, pair)):
+                raise
 
 
 def _window(name):
@@ -146,7 +158,8 @@ def win_put(tensor, name, self_weight=None, dst_weights=None, require_mutex=Fals
     """Replaces the contents of the out-neighbors' buffers for this rank with weight * tensor. Returns True.
 
     dst_weights: {rank: weight} of out-neighbors; by default, all of them with 1.0. self_weight: the tensor is
-    multiplied by it afterwards. The call doesn't wait: a neighbor sees the whole tensor in its next win_update().
+    multiplied by it afterwards. The call doesn't wait: a neighbor sees the whole tensor in its next win_update(). What
+    windows do about ranks that have died, with init(on_peer_loss="continue"), help(dunlin.Window) says.
     require_mutex: the call waits until no destination is in a win_mutex(for_self=True) block or in a win_update() with
     require_mutex, and until the tensor has arrived.
     """

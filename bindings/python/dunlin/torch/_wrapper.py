@@ -6,6 +6,7 @@ import weakref
 import torch
 
 import dunlin
+from dunlin import _survivors
 from dunlin.torch import _operations
 
 # {the first model that was given: [the wrappers for it that have not left]}. It is empty for a model that is gone. Wrappers
@@ -27,6 +28,8 @@ class CommunicationType(enum.Enum):
 def _checked(communication_type):
     if not isinstance(communication_type, CommunicationType):
         raise ValueError(f"communication_type {communication_type!r} is not a CommunicationType")
+    if communication_type in (CommunicationType.allreduce, CommunicationType.hierarchical_neighbor_allreduce):
+        _survivors.refuse(f"an optimizer with {communication_type}")
     return communication_type
 
 

@@ -16,6 +16,10 @@ averages with neighbors (or all ranks):
 A wrapped optimizer is an instance of the original class: schedulers, parameter groups and state_dict() work as before.
 Small tensors are sent together, in buffers of a few MiB. float16 and bfloat16 are averaged in float32 and rounded once.
 
+With init(on_peer_loss="continue"), W goes on without ranks that have died, and the other ranks train on:
+neighbor_allreduce() says what becomes of the weights. Averages of all ranks and of machines do not survive: an optimizer
+with them is a dunlin.UnavailableError then.
+
 Parameters are wrapped once: leave() ends a wrapper, frees windows (then all ranks call it), and lets the parameters be
 wrapped again. A GradScaler that skips a step on some ranks only makes these lag behind: DistributedOptimizer() says how
 ranks share what it has found.
@@ -26,6 +30,7 @@ import functools
 import torch
 
 import dunlin
+from dunlin import _survivors
 from dunlin.torch import _operations, _windows
 from dunlin.torch._momentum import _DmSGD, _QGDmSGD
 from dunlin.torch._then_combine import _AdaptThenCombine
@@ -202,6 +207,7 @@ class _GradientAllreduce(_Distributed):
     buffer_options = {"is_wide": True, "flags": True}
 
     def set_up(self, models, steps):
+        _survivors.refuse("the average of all ranks' gradients")
         super().set_up(models, steps)
         self._failure = None  # of an average, for step()
         self._is_ending = False  # whether the backward pass in progress will call _end_pass()

@@ -45,6 +45,24 @@ except ImportError as error:
 else:
     raise AssertionError("dunlin.torch without PyTorch")
 """
+WITHOUT_IPYPARALLEL = """
+import contextlib, io, runpy, sys
+sys.modules["ipyparallel"] = None
+import dunlin.interactive
+try:
+    dunlin.interactive.connect()
+except ImportError as error:
+    assert "needs ipyparallel: install it by `python3 -m pip install ipyparallel`" in str(error), error
+else:
+    raise AssertionError("a notebook without ipyparallel")
+sys.argv[1:] = ["start", "-n", "2"]
+said = io.StringIO()
+try:
+    with contextlib.redirect_stderr(said):
+        runpy.run_module("dunlin.interactive", run_name="__main__")
+except SystemExit as end:
+    assert end.code == 1 and said.getvalue().startswith("dunlin.interactive needs ipyparallel"), (end, said.getvalue())
+"""
 LEFT_OUT = """
 from dunlin import _c10d_build
 _c10d_build.TORCH_VERSION, _c10d_build.MISSING = "", "no PyTorch: REASON"
@@ -108,6 +126,9 @@ class Package(unittest.TestCase):
 
     def test_absent_torch_is_named(self):
         self.run_program(WITHOUT_TORCH)
+
+    def test_absent_ipyparallel_is_named(self):
+        self.run_program(WITHOUT_IPYPARALLEL)
 
     def test_backend_that_was_not_built_says_what_to_do(self):
         self.run_program(LEFT_OUT)

@@ -1,10 +1,14 @@
 // Waiting, and progressing seldom, over every transport: a sleeping rank is woken, a rank that
 // computes can be connected to, and a wait for a rank that never answers ends at its deadline.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <atomic>
+#include <new>
 #include <thread>
 #include <vector>
 
+#include "collectives/communicator/communicator.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -130,6 +134,28 @@ TEST(WaitForSurvivors, ADeathThatTheConditionSurvivesIsNotReported) {
                               std::chrono::seconds(20));
               EXPECT_EQ(vain.code(), Code::kPeerDead) << vain.to_string();
             });
+}
+
+// After their first barrier, ranks may compute for long. The others do not need their progress, to
+// get the messages that they have left, or to connect.
+TEST_P(WaitTest, TheFirstBarrierNeedsNoProgressOfRanksThatHaveReturned) {
+  constexpr int kRanks = 4;
+  void* const shared = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto& returned = *new (shared) std::atomic<int>(0);
+  run_ranks({.kind = GetParam(), .size = kRanks, .killed = {}, .configure = {}},
+            [&](Fabric& fabric) {
+              const auto communicator = collective::Communicator::create(fabric, {}).value();
+              const Status status = communicator->barrier();
+              EXPECT_TRUE(status.is_ok()) << status.to_string();
+              ++returned;
+              const TimePoint limit = fabric.clock().now() + 10 * fabric.config().deadline;
+              while (returned < kRanks && fabric.clock().now() < limit)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              EXPECT_EQ(returned, kRanks);
+            });
+  munmap(shared, sizeof(std::atomic<int>));
 }
 
 INSTANTIATE_TEST_SUITE_P(Peers, WaitTest,

@@ -304,8 +304,8 @@ TEST_P(NcclOver, BothEndsCloseWhileSendsAreInFlight) {
               if (!pair.is_receiver())
                 for (int i = 0; i < kMessages; ++i)
                   rank.send(pair.comm, block.data(), kSize, i, memory);
-              pair.close();
               rank.sync();
+              pair.close();
             }));
 }
 

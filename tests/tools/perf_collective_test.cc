@@ -209,6 +209,16 @@ TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
   }
 }
 
+TEST(DunlinPerfCollectives, AStragglerThatMovesIsLateInEveryReduce) {
+  const auto lines = measure(3, {"straggler-ring", "--step", "1", "--late-by", "20", "--iterations",
+                                 "13", "--moves-every", "1"});
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_EQ(lines[0].at("moves_every"), 1);
+  // Both medians have it, wherever it was.
+  for (const char* ring : {"plain_scatter_us", "aware_scatter_us"})
+    EXPECT_GE(lines[0].at(ring).get<double>(), 20'000) << ring;
+}
+
 TEST(DunlinPerfCollectives, ATableIsPrinted) {
   const CommandResult result = perf(2, {"all-reduce", "--size", "8", "--iterations", "20"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

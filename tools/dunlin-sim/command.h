@@ -36,6 +36,7 @@ class Command {
 std::unique_ptr<Command> make_channel_command();
 std::unique_ptr<Command> make_barrier_command();
 std::unique_ptr<Command> make_reduce_command();
+std::unique_ptr<Command> make_neighbor_command();
 std::unique_ptr<Command> make_straggler_ring_command();
 std::unique_ptr<Command> make_collective_command(collective::Collective collective);
 std::unique_ptr<Command> make_figures_command();

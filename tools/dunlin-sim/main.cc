@@ -37,7 +37,7 @@ struct Choice {
 std::vector<std::unique_ptr<Choice>> make_choices() {
   std::vector<std::unique_ptr<Choice>> choices;
   for (auto* const make :
-       {make_channel_command, make_barrier_command, make_reduce_command,
+       {make_channel_command, make_barrier_command, make_reduce_command, make_neighbor_command,
         make_straggler_ring_command, make_figures_command, make_groups_command}) {
     choices.push_back(std::make_unique<Choice>(make()));
   }

@@ -1,6 +1,7 @@
 // straggler-ring: the straggler-aware ring beside the plain one, both in turns. One step is late,
 // that of rank 1 with the first chunk, as in the paper on this ring (Zhang et al., 2024, section
-// 3). A step waits for a given time instead of computing, so that ranks may outnumber cores.
+// 3), or one that moves from rank to rank and from chunk to chunk. A step waits for a given time
+// instead of computing, so that ranks may outnumber cores.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +17,21 @@ namespace {
 using collective::LatenessMode;
 using Ring = collective::StragglerRing<double>;
 
-constexpr std::uint32_t kSlowMember = 1;
-constexpr std::uint32_t kSlowChunk = 0;
+// The step of a reduce that is late.
+struct LateStep {
+  std::uint32_t member;
+  std::uint32_t chunk;
+};
+
+// Where it is after so many moves: it goes around the ring, and then on to the next position on the
+// path of a chunk. A chunk starts at the member with its number, which has no step to do.
+LateStep late_after(std::uint64_t moves, int size) {
+  const auto ranks = static_cast<std::uint64_t>(size);
+  const std::uint64_t member = (moves + 1) % ranks;
+  const std::uint64_t position = 1 + moves / ranks % (ranks - 1);
+  return {static_cast<std::uint32_t>(member),
+          static_cast<std::uint32_t>((member + ranks - position) % ranks)};
+}
 
 // The time of a reduce on the slowest rank, from a barrier on, in nanoseconds.
 struct Figures {
@@ -45,6 +59,8 @@ class StragglerBench {
     extra_ = extra;
     std::array<Figures, 2> figures;
     for (std::uint64_t i = 0; i < warmup + iterations; ++i) {
+      const std::uint64_t moves = options_.moves_every == 0 ? 0 : i / options_.moves_every;
+      late_ = late_after(moves, job_.size());
       for (std::size_t each = 0; each < rings_.size(); ++each) {
         DUNLIN_ASSIGN(const auto times, reduce(*rings_[each]));
         if (i < warmup) continue;
@@ -74,7 +90,7 @@ class StragglerBench {
     options.lateness.mode = mode;
     options.lateness.alpha = options_.alpha;
     options.step_time = [this](const collective::RingStep& step) {
-      const bool is_slow = step.member == kSlowMember && step.chunk == kSlowChunk;
+      const bool is_slow = step.member == late_.member && step.chunk == late_.chunk;
       return is_slow ? options_.step + extra_ : options_.step;
     };
     return Ring::prepare(job_.fabric(), options);
@@ -97,6 +113,7 @@ class StragglerBench {
   Job& job_;
   const RingOptions& options_;
   Duration extra_{};
+  LateStep late_{};
   std::unique_ptr<collective::Communicator> communicator_;
   std::array<std::unique_ptr<Ring>, 2> rings_;  // plain, aware
 };
@@ -121,6 +138,7 @@ Status print_one(const Options& options, Job& job, const Output& output, std::si
                               {"step_us", to_seconds(options.ring.step) * 1e6},
                               {"extra_us", to_seconds(extra) * 1e6},
                               {"alpha", options.ring.alpha},
+                              {"moves_every", options.ring.moves_every},
                               {"plain_scatter_us", median(plain.scattered) / 1e3},
                               {"aware_scatter_us", median(aware.scattered) / 1e3},
                               {"scatter_gain_percent", scatter_gain},

@@ -26,7 +26,7 @@ constexpr Duration kConnectTimeout = std::chrono::seconds(5);
 constexpr Duration kBetweenAttempts = std::chrono::milliseconds(250);
 constexpr Duration kForever = std::chrono::hours(24 * 365);
 // The version of the messages between client and listener.
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr const char* kRequestKey = "perf/request";
 constexpr Rank kClient(0);
 constexpr Rank kListener(1);

@@ -84,7 +84,8 @@ Json to_json(const RingOptions& options) {
   for (const Duration extra : options.extras) extras.push_back(to_seconds(extra) * 1e3);
   return {{"step", to_seconds(options.step) * 1e3},
           {"late-by", std::move(extras)},
-          {"alpha", options.alpha}};
+          {"alpha", options.alpha},
+          {"moves-every", options.moves_every}};
 }
 
 Result<RingOptions> ring_from(const Json& json) {
@@ -94,6 +95,7 @@ Result<RingOptions> ring_from(const Json& json) {
     DUNLIN_ASSIGN(options.extras.emplace_back(), duration_from(extra, kMillisecond, kLongestStep));
   }
   options.alpha = json.at("alpha");
+  options.moves_every = json.at("moves-every");
   return options;
 }
 

@@ -126,6 +126,7 @@ struct RingOptions {
   Duration step = std::chrono::milliseconds(3);  // the time of each step
   std::vector<Duration> extras;                  // by how much one step is late; one row for each
   double alpha = 2;                              // as in collective::LatenessOptions
+  std::uint64_t moves_every = 0;                 // reduces; 0: the late step stays the same
 };
 
 // `named` holds the names of the options that are on the command line.

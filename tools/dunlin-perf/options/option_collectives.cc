@@ -98,6 +98,10 @@ void Parser::declare_straggler_ring(CLI::App& app) {
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str()
       ->group(kMeasurement);
+  app.add_option("--moves-every", options_.ring.moves_every,
+                 "another rank is late, with another chunk, after this many reduces; 0: never")
+      ->capture_default_str()
+      ->group(kMeasurement);
 }
 
 void Parser::declare_tune(CLI::App& app) {

@@ -1,12 +1,10 @@
 // dunlin-sim reduce: stochastic reduce over a node graph, in each synchronization mode.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <map>
-
 #include "collectives/graph/generators.h"
 #include "collectives/stochastic/stochastic_reduce.h"
 #include "tools/dunlin-sim/command.h"
+#include "tools/dunlin-sim/commands/mixed_models.h"
 #include "tools/dunlin-sim/network/world.h"
 #include "tools/dunlin-sim/own_options.h"
 
@@ -19,34 +17,6 @@ using collective::SyncMode;
 using transport::Awaited;
 using Reduce = collective::StochasticReduce<float>;
 
-// The value that a rank adds to each element of its model before a step.
-double drift(std::size_t rank, std::uint64_t step) {
-  return std::cos(static_cast<double>(rank * 31 + step * 7));
-}
-
-// The models under NOTIFY-ACK, from the mixing matrix. All elements of a model are equal.
-class Expectation {
- public:
-  explicit Expectation(const MixingMatrix& mixing)
-      : mixing_(mixing), models_(1, std::vector<double>(nodes())) {}
-
-  double after(std::uint64_t step, Rank rank) {
-    while (models_.size() <= step) add_step();
-    return models_[step][rank.index()];
-  }
-
- private:
-  std::size_t nodes() const { return static_cast<std::size_t>(mixing_.graph().nodes()); }
-  void add_step() {
-    std::vector<double> moved = models_.back();
-    for (std::size_t node = 0; node < nodes(); ++node) moved[node] += drift(node, models_.size());
-    mixing_.multiply(moved, models_.emplace_back(nodes()));
-  }
-
-  const MixingMatrix& mixing_;
-  std::vector<std::vector<double>> models_;  // by step
-};
-
 struct Totals {
   std::uint64_t reduces = 0;
   std::uint64_t whole = 0;  // reduces with every input
@@ -57,7 +27,7 @@ struct Totals {
 class ReduceStepper final : public Stepper {
  public:
   // `expectation`: null when the result depends on timing.
-  ReduceStepper(Reduce& reduce, Rank rank, std::size_t inputs, Expectation* expectation,
+  ReduceStepper(Reduce& reduce, Rank rank, std::size_t inputs, MixedModels* expectation,
                 bool checks, Totals& totals)
       : reduce_(reduce),
         rank_(rank),
@@ -68,10 +38,7 @@ class ReduceStepper final : public Stepper {
 
   Status start(std::uint64_t step) override {
     step_ = step;
-    if (checks_) {
-      const auto change = static_cast<float>(drift(rank_.index(), step));
-      for (float& value : reduce_.model()) value += change;
-    }
+    if (checks_) MixedModels::drift(reduce_.model(), rank_, step);
     return reduce_.start();
   }
 
@@ -90,27 +57,14 @@ class ReduceStepper final : public Stepper {
 
  private:
   Status verify() const {
-    const auto model = reduce_.model();
-    for (std::size_t i = 1; i < model.size(); ++i) {
-      if (model[i] == model[0]) continue;
-      return {Code::kCorrupted, fmt::format("reduce {} took in a torn model: element {} is {}, "
-                                            "element 0 is {}",
-                                            step_, i, model[i], model[0])};
-    }
-    if (expectation_ == nullptr) return Status::ok();
-    const double expected = expectation_->after(step_, rank_);
-    // Each step rounds numbers of up to this size to float.
-    const double tolerance = 1e-6 * static_cast<double>(step_ + 10);
-    if (std::abs(static_cast<double>(model[0]) - expected) <= tolerance * (1 + std::abs(expected)))
-      return Status::ok();
-    return {Code::kCorrupted,
-            fmt::format("reduce {} came to {}, not {}", step_, model[0], expected)};
+    return expectation_ == nullptr ? MixedModels::check_whole(reduce_.model(), step_)
+                                   : expectation_->check(reduce_.model(), rank_, step_);
   }
 
   Reduce& reduce_;
   Rank rank_;
   std::size_t inputs_;
-  Expectation* expectation_;
+  MixedModels* expectation_;
   bool checks_;
   Totals& totals_;
   std::uint64_t step_ = 0;
@@ -160,7 +114,7 @@ class ReduceCommand final : public Command {
                   MixingMatrix::make(graph, collective::Weighting::kUniform));
     DUNLIN_ASSIGN(const auto world, World::create(scenario));
     DUNLIN_ASSIGN(const auto reduces, prepare(*world, graph));
-    Expectation expectation(mixing);
+    MixedModels expectation(mixing);
     Totals totals;
     std::vector<std::unique_ptr<Stepper>> steppers;
     for (std::size_t index = 0; index < reduces.size(); ++index) {

@@ -132,56 +132,102 @@ class LocalSgd final : public ModelAveraging {
   int waiting_ = 0;
 };
 
-class AdPsgd final : public ModelAveraging {
+// A worker that has computed drafts others at random and averages with them, whatever these do. A
+// worker takes part in one averaging at a time, and computes meanwhile, unless it has asked.
+class Drafting : public ModelAveraging {
  public:
-  explicit AdPsgd(GroupCluster& cluster)
+  Drafting(GroupCluster& cluster, int group_size)
       : ModelAveraging(cluster),
         random_(cluster.setting().seed),
+        group_size_(static_cast<std::size_t>(std::min(group_size, cluster.workers()))),
         is_averaging_(static_cast<std::size_t>(cluster.workers())) {}
 
- private:
-  struct Pair {
-    Rank active;
-    Rank passive;
-  };
+ protected:
+  using Draft = std::vector<Rank>;  // the worker that has asked comes first
 
-  void synchronize(Rank rank) override {
-    const auto others = static_cast<std::size_t>(cluster_.workers() - 1);
-    if (others == 0) return cluster_.finish(rank);
-    const int other = static_cast<int>(random_.below(others));
-    waiting_.push_back({rank, Rank(other < rank.value() ? other : other + 1)});
+  // Averages, and calls release(), and the cluster's finish() for the worker that has asked.
+  virtual void average(const Draft& draft) = 0;
+
+  void ask(Rank rank) {
+    if (group_size_ < 2) return cluster_.finish(rank);
+    Draft draft{rank};
+    std::vector<Rank> others = everybody();
+    std::erase(others, rank);
+    while (draft.size() < group_size_) {
+      const auto drawn = others.begin() + static_cast<std::ptrdiff_t>(random_.below(others.size()));
+      draft.push_back(*drawn);
+      others.erase(drawn);
+    }
+    waiting_.push_back(std::move(draft));
+    start_free_ones();
+  }
+  void release(const Draft& draft) {
+    for (const Rank rank : draft) is_averaging_[rank.index()] = false;
     start_free_ones();
   }
 
+ private:
+  void synchronize(Rank rank) override { ask(rank); }
+
+  // The request that waits longest goes first. No request holds one worker while it waits for
+  // another.
   void start_free_ones() {
-    // The request that waits longest goes first. No request holds one worker while it waits for
-    // another.
-    for (auto pair = waiting_.begin(); pair != waiting_.end();) {
-      if (is_averaging_[pair->active.index()] || is_averaging_[pair->passive.index()]) {
-        ++pair;
+    for (auto draft = waiting_.begin(); draft != waiting_.end();) {
+      const auto is_taken = [this](Rank rank) { return is_averaging_[rank.index()]; };
+      if (std::ranges::any_of(*draft, is_taken)) {
+        ++draft;
         continue;
       }
-      average(*pair);
-      pair = waiting_.erase(pair);
+      for (const Rank rank : *draft) is_averaging_[rank.index()] = true;
+      average(*draft);
+      draft = waiting_.erase(draft);
     }
   }
 
-  void average(Pair pair) {
-    is_averaging_[pair.active.index()] = is_averaging_[pair.passive.index()] = true;
-    cluster_.send(pair.active, pair.passive, [this, pair] {
+  collective::GroupRandom random_;
+  const std::size_t group_size_;
+  std::vector<bool> is_averaging_;
+  std::list<Draft> waiting_;
+};
+
+class AdPsgd final : public Drafting {
+ public:
+  explicit AdPsgd(GroupCluster& cluster) : Drafting(cluster, 2) {}
+
+ private:
+  void average(const Draft& draft) override {
+    cluster_.send(draft[0], draft[1], [this, draft] {
       // The worker that has asked does not change its model until the average is back.
-      cluster_.models().average({pair.active, pair.passive});
-      cluster_.send(pair.passive, pair.active, [this, pair] {
-        is_averaging_[pair.active.index()] = is_averaging_[pair.passive.index()] = false;
-        cluster_.finish(pair.active);
-        start_free_ones();
+      cluster_.models().average(draft);
+      cluster_.send(draft[1], draft[0], [this, draft] {
+        cluster_.finish(draft[0]);
+        release(draft);
       });
     });
   }
+};
 
-  collective::GroupRandom random_;
-  std::vector<bool> is_averaging_;
-  std::list<Pair> waiting_;
+// Requests to the group generator, its answers and the ends of groups take setting.message each.
+class RandomAtOnce final : public Drafting {
+ public:
+  explicit RandomAtOnce(GroupCluster& cluster)
+      : Drafting(cluster, cluster.setting().group_size),
+        message_(to_seconds(cluster.setting().message)) {}
+
+ private:
+  void synchronize(Rank rank) override {
+    cluster_.network().after(message_, [this, rank] { ask(rank); });
+  }
+  void average(const Draft& draft) override {
+    cluster_.network().after(message_, [this, draft] {
+      cluster_.all_reduce(draft, [this, draft] {
+        cluster_.models().average(draft);
+        cluster_.finish(draft[0]);
+        cluster_.network().after(message_, [this, draft] { release(draft); });
+      });
+    });
+  }
+  const double message_;
 };
 
 // Partial all-reduces: tracks which workers have arrived at which group.
@@ -286,6 +332,8 @@ Result<std::unique_ptr<Method>> make_method(GroupCluster& cluster, GroupMethod m
       return std::unique_ptr<Method>(std::make_unique<LocalSgd>(cluster));
     case GroupMethod::kAdPsgd:
       return std::unique_ptr<Method>(std::make_unique<AdPsgd>(cluster));
+    case GroupMethod::kRandomAtOnce:
+      return std::unique_ptr<Method>(std::make_unique<RandomAtOnce>(cluster));
     case GroupMethod::kStatic: {
       DUNLIN_ASSIGN(const auto schedule, StaticSchedule::make(setting.layout));
       return std::unique_ptr<Method>(std::make_unique<StaticGroups>(cluster, schedule));
@@ -337,6 +385,8 @@ const char* to_string(GroupMethod method) {
       return "static";
     case GroupMethod::kRandom:
       return "random";
+    case GroupMethod::kRandomAtOnce:
+      return "random-at-once";
     case GroupMethod::kBuffered:
       return "buffered";
     default:

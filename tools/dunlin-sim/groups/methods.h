@@ -22,18 +22,19 @@ enum class GroupMethod : std::uint8_t {
   kAdPsgd,
   kStatic,  // groups from collective::StaticSchedule
   kRandom,  // from collective::GroupGenerator, by policy
+  // Random groups as in figure 8 of the paper, which does not say that drafted workers must have
+  // computed: a group is reduced as soon as none of its workers takes part in another one, and only
+  // the worker that has asked waits for it.
+  kRandomAtOnce,
   kBuffered,
   kSmart,
 };
-inline constexpr GroupMethod kGroupMethods[] = {GroupMethod::kParameterServer,
-                                                GroupMethod::kAsyncParameterServer,
-                                                GroupMethod::kAllReduce,
-                                                GroupMethod::kLocalSgd,
-                                                GroupMethod::kAdPsgd,
-                                                GroupMethod::kStatic,
-                                                GroupMethod::kRandom,
-                                                GroupMethod::kBuffered,
-                                                GroupMethod::kSmart};
+inline constexpr GroupMethod kGroupMethods[] = {
+    GroupMethod::kParameterServer, GroupMethod::kAsyncParameterServer,
+    GroupMethod::kAllReduce,       GroupMethod::kLocalSgd,
+    GroupMethod::kAdPsgd,          GroupMethod::kStatic,
+    GroupMethod::kRandom,          GroupMethod::kRandomAtOnce,
+    GroupMethod::kBuffered,        GroupMethod::kSmart};
 const char* to_string(GroupMethod method);
 
 // Returns the iterations of all workers per second. Errors are wrong settings and hangs.

@@ -35,7 +35,7 @@ struct Checkpoint {
 };
 
 // The digest of everything in a shard. Those of all shards add up (sum_of()) to that of the set.
-Digest digest_of(const Dataset& rows, Shard shard);
+Digest digest_of(const Dataset& rows);
 
 // The examples that the rank has trained on.
 std::uint64_t examples_of(const Checkpoint& checkpoint);

@@ -1,9 +1,9 @@
 // A labeled sparse data set, or one rank's shard of it, in compressed rows (CSR). The reader or the
 // generator fills it once; afterwards any thread may read it.
 //
-// Row i of the whole set belongs to rank i % ranks. Files are often sorted by class or by time;
-// with this rule every rank has the same mixture, and the sizes of the shards differ by at most one
-// row.
+// Row i of the whole set belongs to rank i % ranks, unless shards are skewed (shard_skew.h). Files
+// are often sorted by class or by time; with this rule every rank has the same mixture, and the
+// sizes of the shards differ by at most one row.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,9 @@ struct Dataset {
   std::vector<std::uint32_t> indices;
   std::vector<float> values;
   std::vector<float> labels;
-  std::uint32_t features = 0;    // every index is below it; the same on all ranks
-  std::uint64_t total_rows = 0;  // of the whole set, of which this is a shard
+  std::vector<std::uint64_t> numbers;  // of the rows in the whole set, from 0; ascending
+  std::uint32_t features = 0;          // every index is below it; the same on all ranks
+  std::uint64_t total_rows = 0;        // of the whole set, of which this is a shard
   // Labels of the file above this value are +1. A test file has to be read with the threshold of
   // its training file.
   float label_threshold = 0;

@@ -159,6 +159,7 @@ Result<Dataset> generate(const GeneratorOptions& options, Shard shard) {
   Generator generator(options);
   for (std::uint64_t i = shard.rank; i < options.rows; i += shard.ranks) {
     generator.append(options.first_row + i, data);
+    data.numbers.push_back(i);
   }
   return data;
 }

@@ -30,8 +30,9 @@ struct Chunk {
   std::vector<std::uint64_t> row_end;  // of the shard's rows, in `indices`
   std::vector<std::uint32_t> indices;
   std::vector<float> values;
-  std::vector<float> labels;  // in the file's coding
-  LabelSet label_set;         // of all rows
+  std::vector<float> labels;           // in the file's coding
+  std::vector<std::uint64_t> numbers;  // of the shard's rows, in the file
+  LabelSet label_set;                  // of all rows
   std::uint32_t features = 0;
   std::uint64_t dropped_values = 0;
   std::uint64_t error_line = 0;
@@ -91,6 +92,7 @@ void parse_chunk(Chunk& chunk, const LibsvmOptions& options) {
     }
     chunk.label_set.add({label, line_number, line.find_first_not_of(" \t") + 1});
     if (options.shard.owns(row++)) {
+      chunk.numbers.push_back(row - 1);
       chunk.labels.push_back(label);
       chunk.row_end.push_back(chunk.indices.size());
     } else {
@@ -146,12 +148,14 @@ void append(std::vector<Chunk>& chunks, unsigned threads, Dataset& data) {
   }
   data.row_begin.resize(rows + 1);
   data.labels.resize(rows);
+  data.numbers.resize(rows);
   data.indices.resize(values);
   data.values.resize(values);
   for_each_chunk(chunks, threads, [&](Chunk& chunk) {
     const Place place = places[static_cast<std::size_t>(&chunk - chunks.data())];
     std::copy(chunk.indices.begin(), chunk.indices.end(), data.indices.begin() + place.value);
     std::copy(chunk.values.begin(), chunk.values.end(), data.values.begin() + place.value);
+    std::copy(chunk.numbers.begin(), chunk.numbers.end(), data.numbers.begin() + place.row);
     for (std::size_t i = 0; i < chunk.labels.size(); ++i) {
       data.labels[place.row + i] = chunk.labels[i] > data.label_threshold ? 1.0F : -1.0F;
       data.row_begin[place.row + i + 1] = place.value + chunk.row_end[i];

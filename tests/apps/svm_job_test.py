@@ -50,6 +50,18 @@ class Jobs(JobTest):
             self.assertLess(run["objective"], 0.5)
             self.assertEqual(run["all"]["exchanges"], sum(run["all"]["reduces_by_inputs"].values()))
 
+    def test_skewed_shards_make_a_sparse_graph_worse_than_a_complete_one(self):
+        # In NOTIFY-ACK, the objectives do not depend on timing.
+        objectives = {}
+        for skew in ("none", "label", "feature:0.5"):
+            for graph in ("complete", "ring"):
+                run = self.final([RUN, "-n", 6, SVM, *DATA, "--epochs", 4, "--graph", graph, "--shard-skew", skew])
+                self.assertEqual(events(self.path("run.jsonl"), "config")[0]["shard_skew"], skew)
+                objectives[skew, graph] = run["objective"]
+        self.assertEqual(len(set(objectives.values())), 6, objectives)
+        self.assertGreater(objectives["label", "ring"], 1.1 * objectives["none", "ring"])
+        self.assertGreater(objectives["label", "ring"], objectives["label", "complete"])
+
     def test_losses_and_stragglers(self):
         run = self.final([RUN, "-n", 2, SVM, *DATA, "--epochs", 2, "--loss", "log", "--straggler", "1:5"])
         self.assertLess(run["objective"], 0.7)
@@ -221,6 +233,8 @@ class Jobs(JobTest):
                 ([SVM, "--train", self.fifo()], 2, "fifo: is not a regular file"),
                 ([SVM, *DATA, "--graph", f"file:{self.fifo()}"], 2, "fifo: is not a regular file"),
                 ([SVM, "--graph", "moebius", *DATA], 2, "moebius"),
+                ([SVM, "--shard-skew", "color", *DATA], 2, "--shard-skew: 'color' is not none, label, feature"),
+                ([SVM, "--shard-skew", "label:2", *DATA], 2, "degree from 0 to 1"),
                 ([SVM, "--straggler", "x:2", *DATA], 2, "--straggler"),
                 ([SVM, "--straggler", "3:2", *DATA], 2, "rank 3 in a job of 1"),
                 ([SVM, "--epochs", "nan", *DATA], 2, "--epochs"),

@@ -106,6 +106,18 @@ class Resume(JobTest):
         for rank in range(3):
             self.assertTrue(filecmp.cmp(f"{self.base}.{rank}-of-3.80", self.path(f"straight.{rank}"), shallow=False), rank)
 
+    def test_skewed_shards_are_the_same_again(self):
+        skew = ["--shard-skew", "label:0.8"]
+        run = [RUN, "-n", 3, SVM, *DATA, *skew, "--epochs", 4, "--checkpoint", self.base, "--checkpoint-every", 20]
+        self.final(run)
+        shutil.move(f"{self.base}.0-of-3.80", self.path("straight"))
+        self.assertEqual(self.final([*run, "--resume", self.base])["own"]["exchanges"], 20)
+        self.assertTrue(filecmp.cmp(f"{self.base}.0-of-3.80", self.path("straight"), shallow=False))
+        # Each rank would have other rows. Another number of ranks has that anyway, and all rows are there.
+        self.assertIn("the same --shard-skew?", self.refusal(3, "--shard-skew", "feature"))
+        for other in (skew, []):
+            self.assertEqual(self.resume(2, 6, *other)["own"]["exchanges"], 2 * PASSES[2])
+
     def test_a_run_changes_its_number_of_ranks_again_and_again(self):
         self.save("--checkpoint-every", 30)
         epochs = SAVED_EPOCHS

@@ -36,6 +36,7 @@ inline void expect_same(const Dataset& actual, const Dataset& expected) {
   EXPECT_EQ(actual.features, expected.features);
   EXPECT_EQ(actual.total_rows, expected.total_rows);
   EXPECT_EQ(actual.labels, expected.labels);
+  EXPECT_EQ(actual.numbers, expected.numbers);
   EXPECT_EQ(actual.row_begin, expected.row_begin);
   EXPECT_EQ(actual.indices, expected.indices);
   EXPECT_EQ(actual.values, expected.values);
@@ -48,6 +49,7 @@ inline void expect_dealt_from(const Dataset& whole, const std::vector<Dataset>& 
   for (std::size_t i = 0; i < whole.rows(); ++i) {
     const std::size_t rank = i % shards.size();
     ASSERT_LT(used[rank], shards[rank].rows());
+    EXPECT_EQ(shards[rank].numbers[used[rank]], i);
     EXPECT_TRUE(are_same(shards[rank].row(used[rank]++), whole.row(i))) << "row " << i;
   }
   for (std::size_t rank = 0; rank < shards.size(); ++rank) {

@@ -129,11 +129,14 @@ class Elastic(ElasticTest):
         self.assertEqual(self.seen("died"), [])
 
     def test_a_newcomer_of_another_run_is_refused_and_harms_nobody(self):
-        job = self.start(2, 5)
+        job = self.start(2, 6)
         other = self.join(1, "--lambda", 0.5, "--graph", "complete")
         self.assertNotEqual(other.wait(), 0)
         self.assertIn("trains with other options or data", other.text())
         self.assertIn("lambda 0.5", other.text())
+        other = self.join(1, "--shard-skew", "label:0.5")
+        self.assertNotEqual(other.wait(), 0)
+        self.assertIn("shard-skew label:0.5", other.text())
         # The set has the same shape, but other labels.
         other = self.join(1, "--flipped", 0.2)
         self.assertNotEqual(other.wait(), 0)

@@ -4,7 +4,14 @@
 
 namespace dunlin::svm {
 
+// Which rows are in a skewed shard depends on the whole set.
 Result<Dataset> load_shard(const Options& options, Shard shard) {
+  if (options.shard_skew.is_none()) return load_dealt_rows(options, shard);
+  DUNLIN_ASSIGN(const Dataset whole, load_dealt_rows(options, {}));
+  return skewed_shard(whole, options.shard_skew, shard);
+}
+
+Result<Dataset> load_dealt_rows(const Options& options, Shard shard) {
   if (options.is_generated) return generate(options.generate, shard);
   LibsvmOptions reading;
   reading.shard = shard;
@@ -14,7 +21,7 @@ Result<Dataset> load_shard(const Options& options, Shard shard) {
 
 Result<EvaluationData> load_evaluation_data(const Options& options) {
   EvaluationData data;
-  DUNLIN_ASSIGN(data.train, load_shard(options, {}));
+  DUNLIN_ASSIGN(data.train, load_dealt_rows(options, {}));
   if (options.is_generated) {
     GeneratorOptions beyond = options.generate;
     beyond.first_row = options.generate.rows;

@@ -9,7 +9,10 @@
 
 namespace dunlin::svm {
 
+// The rows of the shard, as options.shard_skew says.
 Result<Dataset> load_shard(const Options& options, Shard shard);
+// The rows of the shard where all rows are dealt in turns.
+Result<Dataset> load_dealt_rows(const Options& options, Shard shard);
 
 // What the reporting rank evaluates on.
 struct EvaluationData {

@@ -43,11 +43,12 @@ Straggler parse_straggler(const std::string& text) {
 }
 
 struct Texts {
+  std::string shard_skew = "none";
   std::string straggler;
   std::string deadline = "adaptive";
 };
 
-void add_data(CLI::App& app, Options& options) {
+void add_data(CLI::App& app, Options& options, Texts& texts) {
   auto* train =
       app.add_option("--train", options.train, "LIBSVM file to train on (plain, .xz or .gz)");
   app.add_option("--test", options.test, "LIBSVM file to test on, or to predict the labels of");
@@ -67,6 +68,13 @@ void add_data(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--test-rows", options.test_rows, "generated test rows")
       ->check(CLI::Range(std::uint64_t{1}, kMostRows))
+      ->capture_default_str();
+  app.add_option("--shard-skew", texts.shard_skew,
+                 "how the workers' shares of the training rows differ: none: not, rows are dealt "
+                 "in turns; label, feature: rows sorted by class or by strongest feature are cut "
+                 "into one block for each worker; DEGREE: the share of the rows that is sorted, 0 "
+                 "to 1 (1 if left out), while the others are dealt in turns")
+      ->option_text("none|label[:DEGREE]|feature[:DEGREE]")
       ->capture_default_str();
 }
 
@@ -171,6 +179,9 @@ void check(Options& options, const Texts& texts) {
   if (options.is_deferred && options.target_objective) {
     throw CLI::ValidationError("--deferred-eval", "can't be combined with --target-objective");
   }
+  const auto skew = parse_shard_skew(texts.shard_skew);
+  if (!skew) throw CLI::ValidationError("--shard-skew", std::string(skew.status().message()));
+  options.shard_skew = *skew;
   if (!texts.straggler.empty()) options.straggler = parse_straggler(texts.straggler);
   if (texts.deadline != "adaptive") {
     const auto deadline = parse_duration(
@@ -191,7 +202,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Texts texts;
   CLI::App app(kDescription, "dunlin-svm");
   app.footer(kExitCodes);
-  add_data(app, options);
+  add_data(app, options, texts);
   add_prediction(app, options);
   add_learner(app, options);
   add_exchange(app, options, texts);

@@ -8,6 +8,7 @@
 #include "apps/members.h"
 #include "apps/svm/generator.h"
 #include "apps/svm/learner.h"
+#include "apps/svm/shard_skew.h"
 #include "apps/teller.h"
 #include "collectives/graph/mixing.h"
 #include "collectives/stochastic/stochastic_reduce.h"
@@ -30,6 +31,7 @@ struct Options {
   GeneratorOptions generate;
   bool is_generated = false;
   std::uint64_t test_rows = 4000;  // generated ones
+  ShardSkew shard_skew;
 
   // Prediction, instead of training.
   std::string predict;    // the file of the model; empty: train

@@ -38,6 +38,7 @@ Status Reporter::start(const RunInfo& info) {
                      {"transports", info.transports},
                      {"data", options_.is_generated ? "generated" : options_.train},
                      {"rows", info.total_rows},
+                     {"shard_skew", to_string(options_.shard_skew)},
                      {"features", data_.train.features},
                      {"loss", to_string(options_.learner.loss)},
                      {"lambda", options_.learner.lambda},

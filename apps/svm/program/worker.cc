@@ -86,7 +86,7 @@ Status Worker::load_data() {
       auto loaded,
       Shards<Dataset>::load([this](Shard wanted) { return load_shard(options_, wanted); }, shard));
   shards_ = std::move(loaded);
-  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data(), shard);
+  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data());
   if (data().rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
                                                 shard.rank, shard.ranks, data().total_rows)};
@@ -128,11 +128,16 @@ Status Worker::agree_on_data() {
                       dunlin::to_string(data().whole))};
 }
 
-// The leader searches on its shard.
+// The leader searches on its shard, or on rows dealt in turns, since a skewed shard is unlike
+// the whole set.
 Status Worker::agree_on_eta0() {
   if (learning_.eta0 > 0) return Status::ok();
   DUNLIN_ASSIGN(const std::uint64_t found, found_by_leader("eta0", [&]() -> Result<std::uint64_t> {
-                  DUNLIN_ASSIGN(const double eta0, find_eta0(data(), learning_));
+                  std::optional<Dataset> dealt;
+                  if (!options_.shard_skew.is_none()) {
+                    DUNLIN_ASSIGN(dealt, load_dealt_rows(options_, members_.share()));
+                  }
+                  DUNLIN_ASSIGN(const double eta0, find_eta0(dealt ? *dealt : data(), learning_));
                   return std::bit_cast<std::uint64_t>(eta0);
                 }));
   learning_.eta0 = std::bit_cast<double>(found);

@@ -24,11 +24,12 @@ std::string Worker::terms() const {
   const LearnerOptions& learner = options_.learner;
   return fmt::format(
       "{} features, {} rows, data {}, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, "
-      "sync {}, depth {}, sync-every {}, {} epochs{}",
+      "sync {}, depth {}, sync-every {}, {} epochs{}{}",
       data().features, data().total_rows, dunlin::to_string(data().whole), to_string(learner.loss),
       learner.lambda, learner.eta0, learner.seed, options_.graph, to_string(options_.weighting),
       to_string(options_.sync), options_.depth, options_.sync_every, options_.epochs,
-      options_.has_average ? ", average" : "");
+      options_.has_average ? ", average" : "",
+      options_.shard_skew.is_none() ? "" : ", shard-skew " + to_string(options_.shard_skew));
 }
 
 Status Worker::take_turn(std::uint64_t eval_every, std::uint64_t save_every) {

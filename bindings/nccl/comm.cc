@@ -11,8 +11,8 @@ namespace dunlin::nccl {
 namespace {
 
 const Clock& plugin_clock() {
-  static const SteadyClock clock;
-  return clock;
+  static const SteadyClock kClock;
+  return kClock;
 }
 
 }  // namespace

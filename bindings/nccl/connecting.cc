@@ -67,15 +67,17 @@ Result<std::unique_ptr<SendComm>> Connector::connect(const Config& config, const
     DUNLIN_ASSIGN(auto attempt, begin(config, handle));
     found = attempts_.emplace(key, std::move(attempt)).first;
   }
+  Status status;
   {
     Attempt& attempt = found->second;
     const std::lock_guard guard(attempt.endpoint->mutex);
     attempt.connection->progress();
-    if (attempt.connection->status().is_busy()) return std::unique_ptr<SendComm>();
+    status = attempt.connection->status();
   }
+  if (status.is_busy()) return std::unique_ptr<SendComm>();
   Attempt attempt = std::move(found->second);
   attempts_.erase(found);
-  if (Status status = attempt.connection->status(); !status.is_ok()) {
+  if (!status.is_ok()) {
     end(std::move(attempt));
     return std::move(status).with_context("connecting to a peer");
   }

@@ -19,15 +19,15 @@ struct AtExit {
 }  // namespace
 
 Plugin& Plugin::instance() {
-  static Plugin* const plugin = new Plugin();
-  return *plugin;
+  static Plugin* const kPlugin = new Plugin();
+  return *kPlugin;
 }
 
 Status Plugin::init(abi::Logger log) {
   const std::lock_guard lock(mutex_);
   const Environment environment = Environment::of_process();
   log_to(log, LogLevel::kWarn);
-  static const AtExit at_exit;
+  static const AtExit kAtExit;
   if (devices_.empty()) {
     DUNLIN_ASSIGN(devices_, find_devices(environment));
   }
@@ -54,7 +54,10 @@ void Plugin::close(std::unique_ptr<Comm> comm) {
   // Without a thread, the comm ends here.
   auto end = bootstrap::start_service_thread(
       "dunlin-close", [ending = std::move(comm)]() mutable { ending.reset(); });
-  if (!end) return;
+  if (!end) {
+    DUNLIN_WARN("a connection has ended in NCCL's thread: {}", end.status().message());
+    return;
+  }
   const std::lock_guard lock(mutex_);
   ends_.push_back(std::move(*end));
 }

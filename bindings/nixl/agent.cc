@@ -16,6 +16,9 @@ namespace {
 // How long release() waits for what is on its way to a peer that makes no progress.
 constexpr Duration kReleaseTime = std::chrono::seconds(5);
 
+// Notifications that the program has not taken: beyond this, they stay with their senders.
+constexpr std::size_t kMostUnread = std::size_t{64} << 20;
+
 // The progress thread looks again and again for this long after the last event, before it sleeps.
 constexpr Duration kBusyTime = std::chrono::microseconds(50);
 constexpr Duration kLongestSleep = std::chrono::milliseconds(1);
@@ -207,6 +210,7 @@ Status Agent::notify(const std::string& peer, std::string text) {
 std::vector<std::pair<std::string, std::string>> Agent::take_notifications() {
   const std::lock_guard lock(mutex_);
   progress();
+  notification_bytes_ = 0;
   return std::exchange(notifications_, {});
 }
 
@@ -217,8 +221,12 @@ std::size_t Agent::progress() {
     ++events;
   }
   for (const auto& guest : guests_) {
-    while (auto message = guest->receive())
+    while (notification_bytes_ < kMostUnread) {
+      const auto message = guest->receive();
+      if (!message) break;
+      notification_bytes_ += message->size();
       notifications_.emplace_back(to_string(guest->greeting()), to_string(*message));
+    }
   }
   std::erase_if(guests_, [](const auto& guest) {
     return !guest->status().is_ok() && !guest->status().is_busy();

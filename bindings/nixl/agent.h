@@ -96,6 +96,7 @@ class Agent {
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<transport::Connection>> guests_;  // connections that peers have made
   std::vector<std::pair<std::string, std::string>> notifications_;
+  std::size_t notification_bytes_ = 0;
   std::vector<Transfer*> active_;
   bool is_stopping_ = false;
 

@@ -16,10 +16,15 @@ using endpoint::MessageKind;
 
 namespace {
 
-// A lane that has failed carries nothing any more; a new connection can.
+// A lane that has failed carries nothing any more; a new connection can. Whether a peer has left or
+// is dead, only the service threads know, whose word may come later than the lane's.
 Status failure_of(Link& link) {
-  DUNLIN_TRY(link.data().failure());
-  return link.control().failure();
+  for (const Lane* const lane : {&link.data(), &link.control()}) {
+    Status failure = lane->failure();
+    const bool is_peers_end = failure.code() == Code::kPeerDead || failure.code() == Code::kClosed;
+    if (!failure.is_ok() && !is_peers_end) return failure;
+  }
+  return Status::ok();
 }
 
 }  // namespace
@@ -121,6 +126,9 @@ std::size_t Connection::progress() {
   } else if (state == PeerState::kDead) {
     end(bootstrap_->peers().check(peer()));
   } else if (Status failure = failure_of(*link_); !failure.is_ok()) {
+    // The peer would go on waiting for answers.
+    bootstrap_->leave();
+    bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has ended the connection");
     end(std::move(failure));
   }
   return events;

@@ -78,7 +78,8 @@ class GpuQueue final : private BusyQueue {
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
-  bool is_empty() const { return count_ == 0; }
+  // Whether no copy accesses memory any more.
+  bool is_idle() const { return count_ == 0 && !is_stuck_; }
   bool has_room() const { return count_ < entries_.size(); }
   // Whether puts are in progress. A get or an atomic must not overtake them.
   bool has_puts() const { return puts_ > 0; }

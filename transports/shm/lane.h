@@ -42,7 +42,7 @@ class ShmLane final : public Lane,
   MappedCells* mapped_cells() override { return this; }
   Status failure() const override;
   bool is_idle() const override {
-    return (gpu_queue_ == nullptr || gpu_queue_->is_empty()) &&
+    return (gpu_queue_ == nullptr || gpu_queue_->is_idle()) &&
            (process_memory_ == nullptr || process_memory_->is_empty());
   }
   std::size_t progress() override;

@@ -113,8 +113,8 @@ Status TcpLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   return launch();
 }
 
-// Nothing is taken before the peer has welcomed this lane. Its messages would have to wait for that,
-// and the caller, who may be done when they are posted, might make no progress for long.
+// Nothing is taken before the peer has welcomed this lane. Messages would have to wait for that,
+// and the caller, which may be done when they are posted, might make no progress for long.
 Operation* TcpLane::claim(MessageKind kind, Completion* completion) {
   if (tail_ - head_ == depth_ || !was_welcome_) {
     ++counters_.busy;

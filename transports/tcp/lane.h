@@ -71,8 +71,8 @@ class TcpLane final : public Lane,
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
 
-  // lane.cc: posting. Returns the next free place in the ring. If the ring is full, counts that and
-  // returns null.
+  // lane.cc: posting. Returns the next free place in the ring. If the ring is full, or the peer has
+  // not welcomed the lane yet, counts that and returns null.
   Operation* claim(MessageKind kind, Completion* completion);
   void attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
   void attach_notification(Operation& operation, const Notification& notification);

@@ -100,7 +100,7 @@ void TcpLane::on_lost(const Status& why) {
   check_peer();
   if (!failure_.is_ok()) return;
   const TimePoint now = engine_.context().clock.now();
-  if (has_progressed_ || is_empty()) {
+  if (has_progressed_ || (was_welcome_ && is_empty())) {
     stuck_since_ = now;
     renew_delay_ = Duration::zero();
   } else if (now - stuck_since_ >= renew_timeout()) {

@@ -40,8 +40,7 @@ bool Finisher::is_own_thread() const {
 }
 
 Status Finisher::add_runner() {
-  DUNLIN_ASSIGN(auto runner,
-                bootstrap::start_service_thread("dunlin-c10d-end", [this] { run(); }));
+  DUNLIN_ASSIGN(auto runner, bootstrap::start_service_thread("dunlin-c10d-end", [this] { run(); }));
   runners_.push_back(std::move(runner));
   return Status::ok();
 }

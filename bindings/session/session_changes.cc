@@ -61,12 +61,20 @@ Status Session::make_world() {
   if (epoch > 0 && is_member())
     status = bootstrap_->barrier("dunlin/world", config_.bootstrap_timeout);
   if (status) status = world->connect();
-  if (!status) {
+  if (status) {
+    auto adopted = adopt(std::move(world));
+    status = adopted.status();
+    if (adopted) world_ = std::move(*adopted);
+  } else {
     unformed_.push_back(std::move(world));  // peers may know its memory
-    return status;
   }
-  DUNLIN_ASSIGN(world_, adopt(std::move(world)));
-  return Status::ok();
+  // Members whose first calls ended before another one died would take the world for formed, and
+  // others not. The coordinator gives all the same answer.
+  if (epoch > 0 && is_member()) {
+    Status met = bootstrap_->barrier("dunlin/world is formed", config_.bootstrap_timeout);
+    if (status) status = std::move(met);
+  }
+  return status;
 }
 
 // No member of the former epoch uses these any more.

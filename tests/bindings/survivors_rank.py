@@ -227,6 +227,7 @@ def some():
         dunlin.barrier("of those that have not asked for it")
     except dunlin.InvalidArgumentError as error:
         assert "on_peer_loss" in str(error), error
+        assert dunlin.is_initialized() == (os.environ["DUNLIN_RANK"] != "2"), "an init() that fails leaves the job"
     else:
         raise AssertionError("the ranks have asked for different things")
     try:

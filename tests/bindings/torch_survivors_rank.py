@@ -119,6 +119,9 @@ def reform():
                                   src_weights={(bf.rank() - 1) % RANKS: 0.5}, dst_weights=[(bf.rank() + 1) % RANKS])
     source = (bf.rank() - 1) % RANKS
     assert (found == 0.5 * bf.rank() + 0.5 * (source if source in alive else bf.rank())).all(), found
+    # A function makes a graph of as many nodes as there are survivors.
+    bf.init(bf.RingGraph)
+    assert sorted(bf.load_topology().nodes) == alive
     made = networkx.DiGraph((source, target) for source in alive for target in alive)
     assert bf.set_topology(made)
     try:

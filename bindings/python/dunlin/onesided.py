@@ -105,13 +105,15 @@ class Window(_dunlin.Window):
         """
         given = default if ranks is None else ranks
         weights = dict(given) if isinstance(given, dict) else dict.fromkeys(given, 1.0)
+        named = set()  # by an error: a lane may know of an end before the job does
         while True:
-            lost = {rank: weight for rank, weight in weights.items() if _survivors.is_gone(rank)}
+            lost = {rank: weight for rank, weight in weights.items() if rank in named or _survivors.is_gone(rank)}
             try:
                 return call({rank: weight for rank, weight in weights.items() if rank not in lost}, lost)
             except PeerDeadError as death:
-                if not any(_survivors.is_gone(rank) for rank in weights if rank not in lost):
-                    raise death
+                if death.peer not in weights or death.peer in lost:
+                    raise
+                named.add(death.peer)
 
     def flush(self, timeout=None):
         """Waits until the destinations have taken all deposits into their buffers.
@@ -152,6 +154,8 @@ class Window(_dunlin.Window):
 
         Returns the array with the result.
         """
+        if sources is not None and not isinstance(sources, dict):
+            sources = list(sources)
         lost = [] if reset or not _survivors.goes_on() else list(filter(
             _survivors.is_gone, self.sources if sources is None else sources))
         if lost:

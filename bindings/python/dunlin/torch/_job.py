@@ -160,6 +160,17 @@ def job():
     return _job
 
 
+def _of_members(topology):
+    """The graph with the ranks that are there in place of its nodes 0, 1, ..., after a reform() that has lost some."""
+    members = _dunlin.members()
+    if members == list(range(len(members))):
+        return topology
+    import networkx
+    if not isinstance(topology, networkx.Graph):
+        return topology  # set_topology() refuses it
+    return networkx.relabel_nodes(topology, dict(enumerate(members)))
+
+
 def init(topology_fn=None, is_weighted=False, on_peer_loss=None):
     """Joins the job. All ranks call it. A second call only sets the topology, as the first one does; windows and
     operations in progress stay.
@@ -181,7 +192,7 @@ def init(topology_fn=None, is_weighted=False, on_peer_loss=None):
         _job = Job()
         _job.neighbors = Neighbors(_default_edges(range(_job.size)), _job.size, False, _job.rank)
     try:
-        topology = topology_fn(len(_dunlin.members())) if topology_fn is not None else None
+        topology = None if topology_fn is None else _of_members(topology_fn(len(_dunlin.members())))
     except Exception as error:
         # The other ranks wait for this one's topology.
         _agreed(None, is_weighted, _job.rank, _job.size, "topology", error=error)

@@ -19,7 +19,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 // Never destroyed: threads of a host program may still log while the process ends.
 spdlog::logger& logger() {
-  static auto* const made = [] {
+  static auto* const kLogger = [] {
     auto* const logger =
         new spdlog::logger("dunlin", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_level(spdlog::level::warn);
@@ -27,7 +27,7 @@ spdlog::logger& logger() {
     logger->flush_on(spdlog::level::trace);
     return logger;
   }();
-  return *made;
+  return *kLogger;
 }
 
 void configure_log(LogLevel level, Rank rank) {

@@ -10,7 +10,6 @@
 namespace dunlin::collective::partial {
 
 using transport::cell_at;
-using transport::kInlineBytes;
 using transport::Notification;
 using transport::NotifyCell;
 using transport::NotifyId;

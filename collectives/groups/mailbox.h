@@ -10,9 +10,9 @@
 // between different pairs of ranks. Two ranks connect when the first message is due.
 //
 // What a peer writes is checked: after an impossible piece or acknowledgment, receive() returns
-// kCorrupted once and reads nothing more from that peer. Messages to or from a rank that is gone are dropped. Nothing blocks,
-// except that connecting to a peer takes a round trip to the bootstrap. Owner thread only. Destroy
-// it when all ranks are done with theirs.
+// kCorrupted once and reads nothing more from that peer. Messages to or from a rank that is gone
+// are dropped. Nothing blocks, except that connecting to a peer takes a round trip to the
+// bootstrap. Owner thread only. Destroy it when all ranks are done with theirs.
 #pragma once
 
 #include <cstddef>

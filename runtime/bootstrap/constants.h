@@ -113,6 +113,7 @@ constexpr int kLooksPerHeartbeat = 4;
 // send it again.
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(40);
 constexpr Duration kRemoteLeaveGrace = std::chrono::milliseconds(300);
+static_assert(kRemoteLeaveGrace < std::chrono::seconds(1));  // by which a death has to be told
 
 // A connection that ended with a FIN is the end of its process, unless the rank is back within this
 // time. A rank that lives connects again every kConnectRetry. A death has to be told within a

@@ -12,7 +12,10 @@
 namespace dunlin::bootstrap {
 
 PidWatch::PidWatch(PeerTable& peers, Rank self, Duration grace)
-    : peers_(peers), self_(self), grace_(grace), known_(static_cast<std::size_t>(peers.size()), 0) {}
+    : peers_(peers),
+      self_(self),
+      grace_(grace),
+      known_(static_cast<std::size_t>(peers.size()), 0) {}
 
 void PidWatch::refresh() {
   if (const auto version = peers_.pids_version(); version != seen_) {

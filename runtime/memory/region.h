@@ -4,8 +4,8 @@
 // Such a region is a memfd or a part of one. It is shared by passing its descriptor, so that no
 // name in /dev/shm can be left behind, and the kernel frees it when its last user ends, however
 // that user ends. Its pages are zeroed, and the allocating thread reserves them, unless it is told
-// not to. They are local to the thread's NUMA node; in a build without hwloc, a page that is made at
-// its first use is local to the thread that uses it. Regions of 2 MiB and more use huge pages if
+// not to. They are local to the thread's NUMA node; in a build without hwloc, a page that is made
+// at its first use is local to the thread that uses it. Regions of 2 MiB and more use huge pages if
 // the kernel has free ones.
 //
 // A region of GPU memory (kCuda) knows its driver and device. The host must not dereference its

@@ -1,3 +1,4 @@
+// NoThreads: lets the creation of threads fail, as it does where a container limits their number.
 #pragma once
 
 #include <pthread.h>

@@ -319,7 +319,7 @@ TEST(HandoverPlace, TheErrorSaysWhatIsMissing) {
   EXPECT_THAT(why({"", false, here, "pidfd_open failed"}), HasSubstr("pidfd_open failed"));
 }
 
-TEST(Handover, WithoutAThreadIsAnError) {
+TEST(HandoverThreads, AServerWithoutOneIsAnError) {
   const NoThreads no_threads;
   EXPECT_THAT(shm::DescriptorServer::create(key_of('k'), "").status().to_string(),
               HasSubstr("starting the thread dunlin-handover"));

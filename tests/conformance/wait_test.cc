@@ -139,6 +139,8 @@ TEST(WaitForSurvivors, ADeathThatTheConditionSurvivesIsNotReported) {
 // After their first barrier, ranks may compute for long. The others do not need their progress, to
 // get the messages that they have left, or to connect.
 TEST_P(WaitTest, TheFirstBarrierNeedsNoProgressOfRanksThatHaveReturned) {
+  if (Config::from_environment().value().transports.front() == "ucx")
+    GTEST_SKIP() << "UCX connects by progress of both sides";
   constexpr int kRanks = 4;
   void* const shared = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);

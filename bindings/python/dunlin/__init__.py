@@ -84,25 +84,16 @@ def init(background_progress=True, on_peer_loss=None):
     _world = _dunlin.world()
     if not _survivors.goes_on():
         return
-    if _dunlin.is_elastic():
-        try:
-            _survivors.refuse("a job that processes may join")
-        finally:
-            _leave_unformed()
-    # A rank that has not asked for it makes another call, and both are told.
     try:
+        if _dunlin.is_elastic():
+            _survivors.refuse("a job that processes may join")
+        # A rank that has not asked for it makes another call, and both are told.
         _world.barrier(f'init(on_peer_loss="{_survivors.CONTINUE}")')
     except Exception:
-        _leave_unformed()
+        _dunlin.shutdown(False, None)
+        _world = None
+        _survivors.forget()
         raise
-
-
-def _leave_unformed():
-    """After an error of init(), which begins anew when it is called again."""
-    global _world
-    _dunlin.shutdown(False, None)
-    _world = None
-    _survivors.forget()
 
 
 def shutdown():

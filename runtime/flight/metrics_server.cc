@@ -36,7 +36,7 @@ Status error_of(std::string_view what) {
 Status make_room(const sockaddr_un& address) {
   struct stat info {};
   if (lstat(address.sun_path, &info) != 0) return Status::ok();
-  const Status taken(Code::kAlreadyExists, fmt::format("{} is in use", address.sun_path));
+  Status taken(Code::kAlreadyExists, fmt::format("{} is in use", address.sun_path));
   if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) return taken;
   // A listener that accepts nobody, and whose queue is full, counts as well: connect() would block.
   const Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

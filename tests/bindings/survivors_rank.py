@@ -1,39 +1,17 @@
 """A rank of survivors_test.py, on NumPy's arrays: survivors_rank.py CASE [RANK:STEP that it dies before]..."""
 
 import os
-import signal
-import sys
-import time
 
 import dunlin
 import numpy as np
 from dunlin import graph
+from planned_deaths import CASE, RANKS, STEPS, await_news, die_before, living
 
-CASE = sys.argv[1]
 RANK = os.environ["DUNLIN_RANK"]
-DEATHS = {int(rank): int(step) for rank, step in (each.split(":") for each in sys.argv[2:])}
-STEPS = 14
-RANKS = 4
-
-
-def die_before(step):
-    if DEATHS.get(dunlin.rank()) == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def living(step):
-    """The ranks that take part in this step."""
-    return [rank for rank in range(RANKS) if DEATHS.get(rank, STEPS + 1) > step]
 
 
 def others():
     return [rank for rank in range(RANKS) if rank != dunlin.rank()]
-
-
-def await_news(step):
-    """Waits until this rank knows of all deaths before the step. Others may be at their end already, and leave."""
-    while not set(dunlin.members()) <= set(living(step)):
-        time.sleep(0.001)
 
 
 def start(count):

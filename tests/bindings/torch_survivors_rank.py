@@ -1,36 +1,14 @@
 """A rank of survivors_test.py, with PyTorch: torch_survivors_rank.py CASE [RANK:STEP that it dies before]..."""
 
-import os
-import signal
-import sys
-import time
-
 import dunlin
 import dunlin.torch as bf
 import networkx
 import numpy as np
 import torch
+from planned_deaths import CASE, RANKS, STEPS, await_news, die_before, living
 
 torch.set_num_threads(1)
-CASE = sys.argv[1]
-DEATHS = {int(rank): int(step) for rank, step in (each.split(":") for each in sys.argv[2:])}
-RANKS = 4
-STEPS = 14
 RATE = 0.25
-
-
-def die_before(step):
-    if DEATHS.get(dunlin.rank()) == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def living(step):
-    return [rank for rank in range(RANKS) if DEATHS.get(rank, STEPS + 1) > step]
-
-
-def await_news(step):
-    while not set(dunlin.members()) <= set(living(step)):
-        time.sleep(0.001)
 
 
 def equal_weights():

@@ -40,7 +40,7 @@ using Inherited = std::shared_ptr<std::deque<Handle<Future>>>;
 
 void fail_first(const Inherited& inherited);
 
-// Whether there is a thread that does so.
+// Calls it in a thread of its own. Returns whether there is one.
 bool fail_in_thread(const Inherited& inherited) {
   auto thread =
       bootstrap::start_service_thread("dunlin-forked", [inherited] { fail_first(inherited); });
@@ -58,10 +58,7 @@ void fail_first(const Inherited& inherited) {
   while (!inherited->empty()) {
     const Handle<Future> future = std::move(inherited->front());
     inherited->pop_front();
-    bool is_handed_on = false;
-    if (!inherited->empty()) {
-      is_handed_on = fail_in_thread(inherited);
-    }
+    const bool is_handed_on = !inherited->empty() && fail_in_thread(inherited);
     if (!future->completed())
       future->setErrorIfNeeded(to_exception(belongs_to_parent("the operation")));
     remove_open_future(future.get());

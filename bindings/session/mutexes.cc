@@ -28,7 +28,7 @@ class Mutex::Body final : public Resident {
     return mutex_ && is_connected_ && (is_leaving_ || (is_owner_ && mutex_->is_managed()));
   }
   void close() override { mutex_.reset(); }
-  // As a window does (windows.cc).
+  // A mutex outlasts its members for the same reason as a window (windows.cc).
   bool outlasts_members() const override { return true; }
   DistributedMutex* get() const { return mutex_.get(); }  // null: closed
   Status connect() {

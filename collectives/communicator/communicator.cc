@@ -88,7 +88,7 @@ class Communicator::Impl final : public transport::KeptUntilDone {
         calls(*members, [this](const Call& call) { return choose(call); }),
         watch(members->fabric(), members->options().members),
         polls(polls_before_waiting(members->fabric())) {}
-  // Of a communicator that was destroyed.
+  // The communicator was destroyed, so nobody waits for its calls.
   void settle() override { calls.stop(); }
   bool is_done() const override { return calls.is_quiet(); }
   // Lets the calls advance whenever this process waits for something else.

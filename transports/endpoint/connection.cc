@@ -78,8 +78,7 @@ Connection::~Connection() {
     // Told by way of the service threads, the end needs no progress of the peer. So the transports
     // need not wait until the peer has seen it.
     if (step_ == Step::kOpen) {
-      bootstrap_->leave();
-      bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has left");
+      leave();
       fabric_->progress();
     }
     // Fires `flushed` if nothing else has.
@@ -126,9 +125,7 @@ std::size_t Connection::progress() {
   } else if (state == PeerState::kDead) {
     end(bootstrap_->peers().check(peer()));
   } else if (Status failure = failure_of(*link_); !failure.is_ok()) {
-    // The peer would go on waiting for answers.
-    bootstrap_->leave();
-    bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has ended the connection");
+    leave();  // otherwise, the peer would wait for answers
     end(std::move(failure));
   }
   return events;
@@ -232,6 +229,11 @@ Status Connection::open_link() {
   DUNLIN_ASSIGN(slots_, SlotExchange::prepare(*fabric_, std::move(options)));
   step_ = Step::kSlots;
   return Status::ok();
+}
+
+void Connection::leave() {
+  bootstrap_->leave();
+  bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has left");
 }
 
 void Connection::end(Status why) {

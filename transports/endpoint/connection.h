@@ -102,6 +102,8 @@ class Connection {
   // What the connection waits for until it is usable.
   std::string_view awaited() const;
   void open();
+  // Tells the peer that this side ends the connection.
+  void leave();
   void end(Status why);
   void handle(endpoint::MessageKind kind, Bytes message);
   void answer_import(std::span<const std::byte> request);

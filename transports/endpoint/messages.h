@@ -28,7 +28,6 @@ class MessageStream {
   Status send(MessageKind kind, std::span<const std::byte> message);
   // The messages that were not handed to the lane yet, or not as a whole.
   std::size_t unsent() const { return pending_.size(); }
-  bool has_sent_all() const { return pending_.empty(); }
   // Whether the peer has taken all messages.
   bool has_delivered_all() const { return pending_.empty() && out_.acknowledged() == out_.sent(); }
 

@@ -37,9 +37,9 @@ class GossipState:
     per step, at the distances 1, 2, 4, ... in turn (one-peer exponential). If the number of ranks n is a power of two,
     log2(n) such steps give the average of all ranks.
 
-    on_peer_loss: None: as dunlin.init() was told. "raise": after a death, gradients that need the dead rank raise an error. "continue", on
-        all ranks: a rank's own gradients take the place of a dead neighbor's, as in dunlin.neighbor_average(). None: as
-        dunlin.init() has been told. The hook survives, but DistributedDataParallel's own calls of the process group do
+    on_peer_loss: None: as dunlin.init() has been told. "raise": after a death, gradients that need the dead rank raise
+        an error. "continue", on all ranks: a rank's own gradients take the place of a dead neighbor's, as in
+        dunlin.neighbor_average(). The hook survives, but DistributedDataParallel's own calls of the process group do
         not. It makes none after the second backward pass with broadcast_buffers=False and find_unused_parameters=False.
 
     All ranks make their states in the same order, after init_process_group(). The ranks of its default group are the

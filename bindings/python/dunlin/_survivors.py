@@ -5,6 +5,8 @@ import time
 from dunlin import _dunlin, errors
 
 RAISE, CONTINUE = "raise", "continue"
+# What an average does about dead neighbors, beside RAISE (collectives/neighbor/call.h).
+OWN_DATA, OWN_SHARE = "own data", "own share"
 
 _goes_on = False
 
@@ -51,11 +53,11 @@ def on_death(sources, destinations):
     if not _goes_on:
         return RAISE
     if not isinstance(destinations, dict):
-        return "own data"
+        return OWN_DATA
     if not _has_weights(sources):
-        return "own share"
+        return OWN_SHARE
     if not _has_weights(destinations):
-        return "own data"
+        return OWN_DATA
     raise errors.of("invalid_argument", 'sources and destinations both have weights. With on_peer_loss="continue", give '
                     "weights to one side, so that it is known which sum stays the same after a death", None)
 

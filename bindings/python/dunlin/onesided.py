@@ -46,9 +46,9 @@ class Window(_dunlin.Window):
 
     def __init__(self, x, sources, destinations, name="window", zero_init=False):
         super().__init__(x, sources, destinations, name, zero_init)
-        # Those of an update() without others.
-        uniform = dict.fromkeys(self.sources, 1 / (len(self.sources) + 1))
-        self._weights = dict(sources) if isinstance(sources, dict) else uniform
+        # The weights of an update() without others.
+        self._uniform = 1 / (len(self.sources) + 1)
+        self._weights = dict(sources) if isinstance(sources, dict) else dict.fromkeys(self.sources, self._uniform)
 
     @property
     def tensor(self):
@@ -159,8 +159,7 @@ class Window(_dunlin.Window):
         lost = [] if reset or not _survivors.goes_on() else list(filter(
             _survivors.is_gone, self.sources if sources is None else sources))
         if lost:
-            uniform = 1 / (len(self.sources) + 1)
-            self_weight = uniform if self_weight is None else self_weight
+            self_weight = self._uniform if self_weight is None else self_weight
             weights = self._weights if sources is None else sources
             weights = dict(weights) if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
             self_weight += sum(weights.pop(rank) for rank in lost)

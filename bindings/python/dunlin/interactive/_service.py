@@ -257,6 +257,6 @@ class _Service:
         controller = self._cluster.controller
         await self._cluster.stop_controller()
         if controller is not None and controller.pid > 0:
-            # Of a controller that was killed, the schedulers are left, in its process group.
+            # A controller that was killed leaves its schedulers behind, in its process group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(controller.pid, signal.SIGKILL)

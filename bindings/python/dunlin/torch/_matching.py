@@ -32,10 +32,10 @@ def on_death(src_weights, dst_weights):
         return _survivors.RAISE
     sources, destinations = _as_weights(src_weights, "src_weights"), _as_weights(dst_weights, "dst_weights")
     if destinations is None:
-        return "own data"
+        return _survivors.OWN_DATA
     if sources is None or all(weight == 1 for weight in sources.values()):
         is_push = sources is None or any(weight != 1 for weight in destinations.values())
-        return "own share" if is_push else "own data"
+        return _survivors.OWN_SHARE if is_push else _survivors.OWN_DATA
     return _survivors.on_death(sources, destinations)
 
 

@@ -444,7 +444,7 @@ def pair_gossip_nonblocking(tensor, target_rank, self_weight=None, pair_weight=N
     with enqueuing("PAIR_GOSSIP", name):
         request = _dunlin.start_neighbor_average(
             _source(x), {target_rank: weights[1]}, {target_rank: 1.0}, weights[0], f"gossip {name or ''}", target,
-            "own data" if _survivors.goes_on() else _survivors.RAISE)
+            _survivors.OWN_DATA if _survivors.goes_on() else _survivors.RAISE)
     return register(Pending(request, finish, "PAIR_GOSSIP", name))
 
 

@@ -4,9 +4,9 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "runtime/log.h"
+#include "transports/ucx/devices.h"
 
 namespace dunlin::transport::ucx {
 namespace {
@@ -14,10 +14,7 @@ namespace {
 // RMA is worth it if a NIC writes by itself. UCX does not say what it will use, but without an RDMA
 // device it can only emulate RMA, which over TCP is five times slower than messages.
 bool decide_rma(RmaMode mode) {
-  if (mode != RmaMode::kAuto) return mode == RmaMode::kOn;
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator();
+  return mode == RmaMode::kAuto ? !rdma_ports().empty() : mode == RmaMode::kOn;
 }
 
 }  // namespace
@@ -30,7 +27,7 @@ Engine::Engine(const TransportContext& context)
 
 Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
   std::unique_ptr<Engine> engine(new Engine(context));
-  DUNLIN_ASSIGN(engine->ucp_, Context::create());
+  DUNLIN_ASSIGN(engine->ucp_, Context::create(network_devices(context.config)));
   return engine;
 }
 

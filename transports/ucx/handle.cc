@@ -67,7 +67,7 @@ std::string description_of(ucp_context_h context) {
 
 enum class SharedMemory { kOff, kAsConfigured, kForEndpointsThatReportFailures };
 
-Result<ucp_context_h> init(SharedMemory shared_memory) {
+Result<ucp_context_h> init(SharedMemory shared_memory, const std::string& devices) {
   ucp_config_t* config = nullptr;
   if (const auto status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {
     return to_status("reading UCX's configuration", status);
@@ -75,6 +75,7 @@ Result<ucp_context_h> init(SharedMemory shared_memory) {
   if (shared_memory == SharedMemory::kOff) (void)ucp_config_modify(config, "TLS", "^mm");
   if (shared_memory == SharedMemory::kForEndpointsThatReportFailures)
     (void)ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
+  if (!devices.empty()) (void)ucp_config_modify(config, "NET_DEVICES", devices.c_str());
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -98,13 +99,13 @@ Status check_locked_memory() {
 
 }  // namespace
 
-Result<std::unique_ptr<Context>> Context::create() {
+Result<std::unique_ptr<Context>> Context::create(const std::string& devices) {
   // A process that is killed while it writes to the queue of a peer's shared memory leaves a gap in
   // it, at which the peer stops forever, so that it receives from no other process either. So UCX's
   // shared memory is used only if it is asked for.
   const bool is_asked_for = Environment::of_process().get("UCX_TLS").has_value();
   DUNLIN_ASSIGN(const ucp_context_h plain,
-                init(is_asked_for ? SharedMemory::kAsConfigured : SharedMemory::kOff));
+                init(is_asked_for ? SharedMemory::kAsConfigured : SharedMemory::kOff, devices));
   std::unique_ptr<Context> context(new Context(plain));
   // UCX uses its shared memory for endpoints that report failures only if this setting permits it
   // to probe the peer's process now and then. UCX warns of settings that are not used, so it is set
@@ -115,7 +116,8 @@ Result<std::unique_ptr<Context>> Context::create() {
       description.find("posix/") == std::string::npos) {
     return context;
   }
-  DUNLIN_ASSIGN(const ucp_context_h sharing, init(SharedMemory::kForEndpointsThatReportFailures));
+  DUNLIN_ASSIGN(const ucp_context_h sharing,
+                init(SharedMemory::kForEndpointsThatReportFailures, devices));
   return std::unique_ptr<Context>(new Context(sharing));
 }
 

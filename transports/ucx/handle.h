@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/bytes.h"
@@ -21,7 +22,8 @@ Status to_status(std::string_view what, ucs_status_t status);
 
 class Context {
  public:
-  static Result<std::unique_ptr<Context>> create();
+  // `devices`: the value of UCX's NET_DEVICES, or empty for UCX's own choice.
+  static Result<std::unique_ptr<Context>> create(const std::string& devices);
   ~Context() { ucp_cleanup(handle_); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

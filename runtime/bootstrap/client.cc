@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/printable.h"
@@ -164,11 +165,10 @@ Result<std::vector<Bytes>> BootstrapClient::lookup_each(std::string_view topic,
           .with_context(fmt::format("lookup of '{}' of {} ranks for {}", topic, publishers.size(),
                                     seconds(timeout)));
     }
-    const std::size_t before = values.size();
-    ByteReader reader(reply->value);
-    while (reader.ok() && !reader.at_end()) values.push_back(reader.bytes());
-    if (!reader.ok() || values.size() == before || values.size() > publishers.size())
+    auto more = decode_values(reply->value, rest.size());
+    if (!more)
       return Status(Code::kCorrupted, fmt::format("malformed answer to a lookup of '{}'", topic));
+    std::ranges::move(*more, std::back_inserter(values));
   }
   return values;
 }

@@ -103,4 +103,13 @@ Result<std::optional<Message>> decode(std::span<const std::byte> input, std::siz
   return std::optional<Message>(std::move(message));
 }
 
+std::optional<std::vector<Bytes>> decode_values(std::span<const std::byte> answer,
+                                                std::size_t most) {
+  ByteReader reader(answer);
+  std::vector<Bytes> values;
+  while (reader.ok() && !reader.at_end() && values.size() < most) values.push_back(reader.bytes());
+  if (!reader.at_end() || values.empty()) return std::nullopt;
+  return values;
+}
+
 }  // namespace dunlin::bootstrap

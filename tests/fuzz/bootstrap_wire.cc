@@ -1,6 +1,7 @@
 // Frames of the bootstrap (runtime/bootstrap/wire.h), which any process that connects can send. A
 // frame that is accepted is the one that the encoder makes of the message, and needs all of its
-// bytes.
+// bytes. The values within one, as the coordinator answers a lookup of several ranks, are checked
+// alike.
 #include "runtime/bootstrap/wire.h"
 
 #include "tests/fuzz/harness.h"
@@ -11,6 +12,16 @@ namespace {
 using namespace bootstrap;
 
 constexpr std::size_t kMostBytes = 1 << 16;
+
+void check_values(std::span<const std::byte> answer) {
+  constexpr std::size_t kMost = 4;
+  const auto values = decode_values(answer, kMost);
+  if (!values) return;
+  FUZZ_CHECK(!values->empty() && values->size() <= kMost);
+  ByteWriter writer;
+  for (const Bytes& value : *values) writer.blob(value);
+  FUZZ_CHECK(equal(writer.take(), answer));
+}
 
 void check(std::span<const std::byte> input) {
   for (;;) {
@@ -23,6 +34,7 @@ void check(std::span<const std::byte> input) {
     FUZZ_CHECK(consumed >= kHeaderBytes && consumed <= input.size());
     FUZZ_CHECK(consumed <= kHeaderBytes + kMostBytes);
     FUZZ_CHECK(equal(encode(**decoded), input.first(consumed)));
+    check_values((*decoded)->value);
     std::size_t less = 0;
     const auto cut = decode(input.first(consumed - 1), kMostBytes, less);
     FUZZ_CHECK(cut.is_ok() && !cut->has_value());
@@ -55,6 +67,10 @@ std::vector<Seed> seeds() {
                                     .state = PeerState::kDead,
                                     .subject = Rank(1),
                                     .text = "its connection ended"})});
+  ByteWriter values;
+  values.blob(value).blob({}).blob(value);
+  made.push_back(
+      {"values", encode({.type = MessageType::kReply, .request = 9, .value = values.take()})});
   Bytes two = encode({.type = MessageType::kMail, .subject = Rank(2), .value = value});
   const Bytes second = encode({.type = MessageType::kHeartbeat});
   two.insert(two.end(), second.begin(), second.end());

@@ -1,15 +1,17 @@
 // What the processes of one training tell one another of it: the checkpoints that each has found
-// (apps/checkpoint_inventory.h), and where each stands (standing.h of both trainers). Reports of
-// checkpoints that are accepted make an inventory whose choice is complete.
+// (apps/checkpoint_inventory.h), where each stands (standing.h of both trainers), and what each has
+// done (totals.h). Reports of checkpoints that are accepted make an inventory whose choice is
+// complete.
 #include "apps/checkpoint_inventory.h"
 #include "apps/cnn/program/standing.h"
 #include "apps/svm/program/standing.h"
+#include "apps/svm/program/totals.h"
 #include "tests/fuzz/harness.h"
 
 namespace dunlin::fuzz {
 namespace {
 
-enum Mode : std::uint8_t { kCheckpoints, kSvm, kCnn, kModes };
+enum Mode : std::uint8_t { kCheckpoints, kSvm, kCnn, kTotals, kModes };
 
 void check_inventory(const CheckpointReport& report, bool needs_same_iteration) {
   CheckpointSearch search;
@@ -57,6 +59,16 @@ void check_cnn(std::span<const std::byte> bytes) {
   FUZZ_CHECK(standing->timeout >= Duration::zero() && standing->trained >= Duration::zero());
 }
 
+void check_totals(std::span<const std::byte> bytes) {
+  auto totals = svm::Totals::decode(bytes);
+  if (!totals) return;
+  FUZZ_CHECK(equal(totals->encode(), bytes));
+  FUZZ_CHECK(totals->inputs.size() <= bytes.size());
+  svm::Totals sum = *totals;
+  sum += *totals;
+  FUZZ_CHECK(sum.inputs.size() == totals->inputs.size());
+}
+
 }  // namespace
 
 std::vector<Seed> seeds() {
@@ -79,12 +91,17 @@ std::vector<Seed> seeds() {
   svm.exchange = 17;
   svm.eta0 = 0.5;
   svm.absence = std::chrono::seconds(3);
+  svm::Totals totals;
+  totals.exchanges = 7;
+  totals.wait_s = 0.25;
+  totals.inputs = {{2, 5}, {3, 2}};
   cnn::Standing cnn;
   cnn.has_model = true;
   cnn.iteration = 17;
   cnn.timeout = std::chrono::seconds(3);
   return {headed_seed("checkpoints", {kCheckpoints, 1}, report.encode()),
-          headed_seed("svm", {kSvm, 1}, svm.encode()), headed_seed("cnn", {kCnn, 1}, cnn.encode())};
+          headed_seed("svm", {kSvm, 1}, svm.encode()), headed_seed("cnn", {kCnn, 1}, cnn.encode()),
+          headed_seed("totals", {kTotals, 1}, totals.encode())};
 }
 
 }  // namespace dunlin::fuzz
@@ -98,5 +115,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (mode == kCheckpoints) check_checkpoints(exact.bytes(), needs_same_iteration);
   if (mode == kSvm) check_svm(exact.bytes());
   if (mode == kCnn) check_cnn(exact.bytes());
+  if (mode == kTotals) check_totals(exact.bytes());
   return 0;
 }

@@ -78,6 +78,18 @@ TEST(VerbsSendWindow, CreditsCarryTheLowBitsOfTheirNumber) {
   EXPECT_TRUE(window.can_resume(answer_of(kTaken + 2)));
 }
 
+TEST(VerbsSendWindow, ACreditForNothingOnTheWayIsIgnored) {
+  SendWindow window(100);
+  window.resume(answer_of(7));
+  for (std::uint32_t i = 0; i < kSlots; ++i) (void)window.next_notification();
+  window.take_credit(6);               // of an earlier connection
+  window.take_credit(7 + kSlots + 1);  // was not sent yet
+  EXPECT_FALSE(window.has_mailbox_room());
+  window.take_credit(8);
+  EXPECT_TRUE(window.has_mailbox_room());
+  EXPECT_EQ(window.on_the_way(), kSlots - 1);
+}
+
 TEST(VerbsSendWindow, AnotherConnectionGoesOnBehindWhatThePeerHasTaken) {
   SendWindow window(100);
   window.resume(answer_of(0));
@@ -86,12 +98,6 @@ TEST(VerbsSendWindow, AnotherConnectionGoesOnBehindWhatThePeerHasTaken) {
   window.note_arrival(1);
   EXPECT_FALSE(window.can_resume(answer_of(0)));  // one has arrived
   EXPECT_FALSE(window.can_resume(answer_of(4)));  // three were sent
-  Answer other_build = answer_of(2);
-  other_build.version = kWireVersion + 1;
-  EXPECT_FALSE(window.can_resume(other_build));
-  Answer no_mailbox = answer_of(2);
-  no_mailbox.slots = 0;
-  EXPECT_FALSE(window.can_resume(no_mailbox));
   ASSERT_TRUE(window.can_resume(answer_of(2)));
   window.resume(answer_of(2));
   EXPECT_EQ(window.next_notification(), 3u);

@@ -2,7 +2,9 @@
 // its timeouts.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "transports/verbs/connect/session.h"
 #include "transports/verbs/connect/wire.h"
@@ -50,6 +52,56 @@ TEST(ShortFormTest, WhatSaysMoreNeedsARecord) {
   EXPECT_FALSE(form(notification(1, 5, 7), {4, 0})) << "another length than the bytes'";
   EXPECT_FALSE(form(notification(1, 3), {4, 0})) << "backwards";
   EXPECT_FALSE(form(notification(1, 4 + 262144), {4, 0})) << "too far";
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& sent) {
+  return std::as_bytes(std::span(&sent, 1));
+}
+
+TEST(ConnectionTest, AnAnswerIsOfThisVersionAndHasAMailbox) {
+  Answer answer{};
+  answer.version = kWireVersion;
+  answer.slots = 4;
+  answer.taken = 2;
+  const auto decoded = Answer::decode(bytes_of(answer));
+  ASSERT_TRUE(decoded.is_ok());
+  EXPECT_EQ(decoded->taken, 2u);
+  EXPECT_EQ(Answer::decode(bytes_of(answer).first(sizeof answer - 1)).status().code(),
+            Code::kCorrupted);
+  Answer other_build = answer;
+  other_build.version = kWireVersion + 1;
+  EXPECT_EQ(Answer::decode(bytes_of(other_build)).status().code(), Code::kCorrupted);
+  Answer no_mailbox = answer;
+  no_mailbox.slots = 0;
+  EXPECT_EQ(Answer::decode(bytes_of(no_mailbox)).status().code(), Code::kCorrupted);
+}
+
+TEST(ConnectionTest, ARequestIsOfThisJob) {
+  constexpr std::uint64_t kToken = 77;
+  constexpr std::size_t kRanks = 3;
+  const Request valid{kToken, 2, kWireVersion, LaneKind::kData, 0, 1};
+  const auto code = [](const Request& request) {
+    return Request::decode(bytes_of(request), kToken, kRanks).status().code();
+  };
+  EXPECT_EQ(code(valid), Code::kOk);
+  Request changed = valid;
+  changed.token = kToken + 1;
+  EXPECT_EQ(code(changed), Code::kCorrupted);
+  changed = valid;
+  changed.source = kRanks;
+  EXPECT_EQ(code(changed), Code::kCorrupted);
+  changed = valid;
+  changed.lane = LaneKind::kControl;
+  EXPECT_EQ(code(changed), Code::kCorrupted) << "rails belong to the data lane";
+  changed = valid;
+  changed.lane = static_cast<LaneKind>(2);
+  EXPECT_EQ(code(changed), Code::kCorrupted);
+  changed = valid;
+  changed.version = kWireVersion + 1;
+  EXPECT_EQ(code(changed), Code::kUnavailable);
+  const auto cut = bytes_of(valid).first(sizeof valid - 1);
+  EXPECT_EQ(Request::decode(cut, kToken, kRanks).status().code(), Code::kCorrupted);
 }
 
 TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {

@@ -306,22 +306,13 @@ void Engine::report_gone_device(const std::string& what) {
 }
 
 Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte> bytes) const {
-  Request request{};
-  if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is too short");
-  std::memcpy(&request, bytes.data(), sizeof request);
-  if (request.version != kWireVersion) {
-    return Status(Code::kUnavailable, fmt::format("it uses version {} of the wire format, not {}",
-                                                  request.version, kWireVersion));
-  }
-  if (request.token != address_.token)
-    return Status(Code::kCorrupted, "its request has the wrong token");
-  if (request.source >= static_cast<std::uint32_t>(context_.peers.size()) ||
-      index_of(request.lane) >= kLaneKinds)
-    return Status(Code::kCorrupted, "its request names no rank and lane of this job");
+  DUNLIN_ASSIGN(
+      const Request request,
+      Request::decode(bytes, address_.token, static_cast<std::size_t>(context_.peers.size())));
   const Rank peer(static_cast<int>(request.source));
   if (!context_.peers.is_present(peer)) return context_.peers.check(peer);
-  if (request.rail == 0 ? port != 0 : request.lane != LaneKind::kData)
-    return Status(Code::kCorrupted, "its request has the wrong port or lane for its rail");
+  if (request.rail == 0 && port != 0)
+    return Status(Code::kCorrupted, "its request came through another port than the first");
   const Inbound* const known = inbound(request);
   if (request.is_resumed != 0 && known == nullptr)
     return Status(Code::kCorrupted, "there is no connection to resume");

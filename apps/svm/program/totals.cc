@@ -1,13 +1,9 @@
 #include "apps/svm/program/totals.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-
-#include "apps/job.h"
 
 namespace dunlin::svm {
 
@@ -67,39 +63,18 @@ Result<Totals> Totals::decode(std::span<const std::byte> bytes) {
   for (auto* field : {&totals.compute_s, &totals.exchange_s, &totals.wait_s}) {
     *field = std::bit_cast<double>(reader.number<std::uint64_t>());
   }
+  bool is_ascending = true;
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
     const auto count = reader.number<std::uint32_t>();
+    is_ascending = is_ascending && (totals.inputs.empty() || totals.inputs.rbegin()->first < count);
     totals.inputs[count] = reader.number<std::uint64_t>();
   }
   const bool has_times =
       std::ranges::all_of(std::array{totals.compute_s, totals.exchange_s, totals.wait_s},
                           [](double seconds) { return std::isfinite(seconds); });
-  if (!reader.at_end() || !has_times)
+  if (!reader.at_end() || !is_ascending || !has_times)
     return Status(Code::kCorrupted, "malformed totals of a worker");
   return totals;
-}
-
-Result<Totals> collect_totals(transport::Fabric& fabric, const Membership& membership,
-                              const Totals& own) {
-  Bootstrap& bootstrap = fabric.bootstrap();
-  const auto key = [&](Rank rank) {
-    return fmt::format("svm/totals/{}/{}", membership.epoch, rank.value());
-  };
-  DUNLIN_TRY(bootstrap.publish(key(fabric.rank()), own.encode()));
-  Totals all;
-  for (const Rank member : membership.members) {
-    Result<Bytes> theirs = Bytes();
-    do {
-      theirs = lookup_among(bootstrap, membership.members, member, key(member),
-                            fabric.config().deadline);
-    } while (theirs.status().code() == Code::kDeadlineExceeded);
-    DUNLIN_TRY(theirs.status());
-    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(*theirs));
-    all += decoded;
-  }
-  DUNLIN_TRY(
-      bootstrap.barrier(fmt::format("svm/end/{}", membership.epoch), fabric.config().deadline));
-  return all;
 }
 
 }  // namespace dunlin::svm

@@ -1,4 +1,4 @@
-// Totals: the work of a worker so far, and the sum over all workers at the end.
+// Totals: the work of a worker so far, or of all workers.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,5 @@ struct Totals {
   Bytes encode() const;
   static Result<Totals> decode(std::span<const std::byte> bytes);
 };
-
-// Collective over the members: the sum of their totals. It also keeps every rank here until all
-// ranks are done, since neighbors may still write into its memory. It waits for slow workers as
-// long as they live: in ASYNC they may be far behind. A death ends it on all members or on none, so
-// that all survivors agree on a new group.
-Result<Totals> collect_totals(transport::Fabric& fabric, const Membership& membership,
-                              const Totals& own);
 
 }  // namespace dunlin::svm

@@ -14,6 +14,7 @@
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
 #include "apps/svm/program/resumption.h"
+#include "apps/svm/program/totals_of_all.h"
 #include "apps/told_number.h"
 #include "runtime/log.h"
 

@@ -34,6 +34,33 @@ bool can_connect(const PortAddress& one, const PortAddress& other) {
   return one.is_infiniband || have_same_family(one, other);
 }
 
+Result<Request> Request::decode(std::span<const std::byte> bytes, std::uint64_t token,
+                                std::size_t ranks) {
+  Request request{};
+  if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is too short");
+  std::memcpy(&request, bytes.data(), sizeof request);
+  if (request.version != kWireVersion) {
+    return Status(Code::kUnavailable, fmt::format("it uses version {} of the wire format, not {}",
+                                                  request.version, kWireVersion));
+  }
+  if (request.token != token) return Status(Code::kCorrupted, "its request has the wrong token");
+  if (request.source >= ranks || index_of(request.lane) >= kLaneKinds)
+    return Status(Code::kCorrupted, "its request names no rank and lane of this job");
+  if (request.rail != 0 && request.lane != LaneKind::kData)
+    return Status(Code::kCorrupted, "its request has the wrong lane for its rail");
+  return request;
+}
+
+Result<Answer> Answer::decode(std::span<const std::byte> bytes) {
+  Answer answer{};
+  if (bytes.size() < sizeof answer)
+    return Status(Code::kCorrupted, "the peer's answer is too short");
+  std::memcpy(&answer, bytes.data(), sizeof answer);
+  if (answer.version != kWireVersion || answer.slots == 0)
+    return Status(Code::kCorrupted, "the peer's answer is malformed");
+  return answer;
+}
+
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));

@@ -63,6 +63,11 @@ struct Request {
   LaneKind lane;
   std::uint8_t is_resumed;  // 1: the lane had a connection, which was lost or given up
   std::uint8_t rail;        // 0: the lane itself; otherwise the number of a rail of the lane
+
+  // `token`: this end's; `ranks`: how many the job has. Accepts more bytes than a request has,
+  // since providers may pad them. The message of an error begins with "its request" or "it".
+  static Result<Request> decode(std::span<const std::byte> bytes, std::uint64_t token,
+                                std::size_t ranks);
 };
 // The accepting end's answer: where its mailbox is, and how much was taken out of it so far.
 struct Answer {
@@ -72,6 +77,9 @@ struct Answer {
   std::uint32_t slots;  // slots of the mailbox, each with a receive work request
   std::uint8_t version;
   std::uint8_t reserved[7];
+
+  // Accepts more bytes than an answer has, as Request::decode() does.
+  static Result<Answer> decode(std::span<const std::byte> bytes);
 };
 // The connection manager carries 56 bytes from the connecting end over RC, and 196 from the
 // accepting end.

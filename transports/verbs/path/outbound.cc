@@ -99,8 +99,7 @@ void Outbound::go_on_leaving() {
 }
 
 Status Outbound::settle(const Answer& answer) {
-  if (!window_.can_resume(answer))
-    return {Code::kCorrupted, "the peer's answer is malformed, or it has lost notifications"};
+  if (!window_.can_resume(answer)) return {Code::kCorrupted, "the peer has lost notifications"};
   window_.resume(answer);
   landings_.restart();  // the notes that were taken have been carried out; the others come again
   ring_.settle(answer.taken);

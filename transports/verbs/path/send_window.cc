@@ -8,12 +8,12 @@ SendWindow::SendWindow(std::uint64_t depth)
     : depth_(depth), signal_every_(std::clamp<std::uint64_t>(depth / 4, 1, kSignalEvery)) {}
 
 void SendWindow::take_credit(std::uint32_t told) {
-  taken_ += (told - static_cast<std::uint32_t>(taken_)) & ~Credit::kAsks;
+  const std::uint32_t more = (told - static_cast<std::uint32_t>(taken_)) & ~Credit::kAsks;
+  if (more <= on_the_way()) taken_ += more;
 }
 
 bool SendWindow::can_resume(const Answer& answer) const {
-  return answer.version == kWireVersion && answer.slots != 0 &&
-         answer.taken >= std::max(taken_, arrived_) && answer.taken <= notified_;
+  return answer.taken >= std::max(taken_, arrived_) && answer.taken <= notified_;
 }
 
 void SendWindow::resume(const Answer& answer) {

@@ -36,8 +36,10 @@ class SendWindow {
   bool is_returned(std::uint64_t request) const { return request <= returned_; }
 
   // These count notifications:
-  bool has_mailbox_room() const { return notified_ - taken_ != mailbox_.slots; }
+  bool has_mailbox_room() const { return on_the_way() != mailbox_.slots; }
   std::uint64_t next_notification() { return ++notified_; }
+  // How many were sent that the peer has not taken.
+  std::uint64_t on_the_way() const { return notified_ - taken_; }
   // The address of the slot that the next notification's record goes to.
   std::uint64_t next_slot() const {
     return mailbox_.mailbox_address + notified_ % mailbox_.slots * sizeof(Record);
@@ -50,10 +52,11 @@ class SendWindow {
   std::uint32_t mailbox_key() const { return mailbox_.mailbox_key; }
   // The work request of this notification (0: none) has completed.
   void note_arrival(std::uint64_t notification) { arrived_ = std::max(arrived_, notification); }
-  // The peer has taken notifications up to one whose number ends in these 31 bits.
+  // The peer has taken notifications up to one whose number ends in these 31 bits. Ignored if none
+  // of those on the way has such a number, as in a late credit of an earlier connection.
   void take_credit(std::uint32_t told);
 
-  // Whether the peer's answer to a connection request fits what this end knows.
+  // Whether a valid answer of the peer to a connection request fits what this end knows.
   bool can_resume(const Answer& answer) const;
   // Begins anew over another connection: the send queue is empty, and notifications behind those
   // that the peer has taken are sent again, with the same numbers.

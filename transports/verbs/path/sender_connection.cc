@@ -116,11 +116,7 @@ Status SenderConnection::request() {
 }
 
 Status SenderConnection::establish(const Event& event) {
-  Answer answer{};
-  // Providers may pad the private data.
-  if (event.private_data.size() < sizeof answer)
-    return {Code::kCorrupted, "the peer's answer is too short"};
-  std::memcpy(&answer, event.private_data.data(), sizeof answer);
+  DUNLIN_ASSIGN(const Answer answer, Answer::decode(event.private_data));
   DUNLIN_TRY(owner_.settle(answer));
   if (was_connected_ && !loss_.is_ok()) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),

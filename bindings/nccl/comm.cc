@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
 
 #include "bindings/nccl/log.h"
@@ -50,7 +51,13 @@ Comm::Comm(std::shared_ptr<SharedEndpoint> endpoint,
 }
 
 Comm::~Comm() {
-  const std::lock_guard lock(endpoint_->mutex);
+  std::unique_lock lock(endpoint_->mutex);
+  while (!connection_->finish()) {
+    endpoint_->endpoint->progress();
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
   connection_.reset();
 }
 

@@ -65,7 +65,8 @@ class Comm {
  public:
   Comm(std::shared_ptr<SharedEndpoint> endpoint, std::unique_ptr<transport::Connection> connection,
        std::size_t requests);
-  // Ends the connection, and waits as transports/endpoint/connection.h says.
+  // Ends the connection, and waits as transports/endpoint/connection.h says. The endpoint's other
+  // comms go on meanwhile.
   virtual ~Comm();
 
   Result<Memory*> add_memory(void* data, std::size_t size);

@@ -67,7 +67,12 @@ Agent::~Agent() {
   }
   keeper_.reset();
   for (auto& [name, peer] : peers_) peer->remove();
-  guests_.clear();
+  for (auto& guest : guests_) farewells_.add(std::move(guest));
+  farewells_.hurry();
+  while (!farewells_.is_empty()) {
+    endpoint_->progress();
+    farewells_.progress();
+  }
 }
 
 Result<LocalMemory> Agent::register_memory(void* data, std::size_t size, bool is_on_gpu) {
@@ -106,8 +111,8 @@ Status Agent::add_peer(const std::string& name, std::span<const std::byte> blob)
   if (const auto known = peers_.find(name); known != peers_.end()) {
     known->second->set_blob(std::move(copy));
   } else {
-    peers_.emplace(
-        name, std::make_shared<Peer>(*endpoint_, clock_, config_, name_, name, std::move(copy)));
+    peers_.emplace(name, std::make_shared<Peer>(*endpoint_, farewells_, clock_, config_, name_,
+                                                name, std::move(copy)));
   }
   return Status::ok();
 }
@@ -116,8 +121,8 @@ Result<std::shared_ptr<Peer>> Agent::find(const std::string& name) {
   const auto found = peers_.find(name);
   if (found != peers_.end()) return found->second;
   if (name == name_) {
-    auto self =
-        std::make_shared<Peer>(*endpoint_, clock_, config_, name_, name_, endpoint_->blob());
+    auto self = std::make_shared<Peer>(*endpoint_, farewells_, clock_, config_, name_, name_,
+                                       endpoint_->blob());
     return peers_.emplace(name, std::move(self)).first->second;
   }
   return Status(Code::kNotFound, fmt::format("agent '{}' is not known", name));
@@ -179,13 +184,26 @@ Status Agent::check(Transfer& transfer) {
   return transfer.advance();
 }
 
-void Agent::release(std::unique_ptr<Transfer> transfer) {
+void Agent::forget(const RemoteMemory& memory) {
   const std::lock_guard lock(mutex_);
+  const auto known = peers_.find(memory.agent);
+  if (known == peers_.end()) return;
+  const bool is_used = std::ranges::any_of(active_, [&](const Transfer* transfer) {
+    return transfer->peer().name() == memory.agent && transfer->is_using_remote(memory.id);
+  });
+  if (!is_used) known->second->forget_memory(memory.id);
+}
+
+void Agent::release(std::unique_ptr<Transfer> transfer) {
+  std::unique_lock lock(mutex_);
   transfer->cancel(Status(Code::kClosed, "the transfer was released"));
   const TimePoint limit = clock_.now() + kReleaseTime;
   while (transfer->advance().is_busy()) {
-    if (clock_.now() >= limit) transfer->peer().disconnect();
+    if (clock_.now() >= limit) transfer->close_connection();
     progress();
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
   }
   std::erase(active_, transfer.get());
 }
@@ -232,6 +250,7 @@ std::size_t Agent::progress() {
     return !guest->status().is_ok() && !guest->status().is_busy();
   });
   for (auto& [name, peer] : peers_) peer->progress();
+  farewells_.progress();
   std::erase_if(active_, [&](Transfer* transfer) {
     const bool is_done = !transfer->advance().is_busy();
     events += is_done ? 1 : 0;

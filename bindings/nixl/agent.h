@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/nixl/farewells.h"
 #include "bindings/nixl/memory.h"
 #include "bindings/nixl/peer.h"
 #include "bindings/nixl/transfer.h"
@@ -69,8 +70,10 @@ class Agent {
   Status start(Transfer& transfer, std::optional<std::string> notification);
   // kBusy while it is in progress.
   Status check(Transfer& transfer);
+  // The peer's memory is not needed any more.
+  void forget(const RemoteMemory& memory);
   // Stops a transfer that is in progress, and destroys it. When it returns, the memory of both
-  // sides is not accessed any more on its behalf.
+  // sides is not accessed any more on its behalf. Waits for that; other calls go on meanwhile.
   void release(std::unique_ptr<Transfer> transfer);
   Result<CostEstimate> estimate(const std::string& peer);
 
@@ -93,6 +96,7 @@ class Agent {
 
   std::mutex mutex_;  // guards all members below
   std::unique_ptr<transport::Endpoint> endpoint_;
+  Farewells farewells_;
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<transport::Connection>> guests_;  // connections that peers have made
   std::vector<std::pair<std::string, std::string>> notifications_;

@@ -135,6 +135,7 @@ nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc& memory, const nixl_mem_t&
 }
 
 nixl_status_t Engine::unloadMD(nixlBackendMD* memory) {
+  agent_->forget(static_cast<RemoteMD*>(memory)->memory);
   delete memory;
   return NIXL_SUCCESS;
 }

@@ -22,9 +22,10 @@ Bytes to_bytes(std::string_view text) {
 
 }  // namespace
 
-Peer::Peer(transport::Endpoint& endpoint, const Clock& clock, const Config& config,
-           std::string own_name, std::string name, Bytes blob)
+Peer::Peer(transport::Endpoint& endpoint, Farewells& farewells, const Clock& clock,
+           const Config& config, std::string own_name, std::string name, Bytes blob)
     : endpoint_(endpoint),
+      farewells_(farewells),
       clock_(clock),
       transports_(config.transports),
       own_name_(std::move(own_name)),
@@ -38,9 +39,10 @@ void Peer::set_blob(Bytes blob) {
 }
 
 void Peer::connect() {
-  if (connection_ != nullptr && (connection_->status().is_ok() || connection_->status().is_busy()))
-    return;
-  disconnect();
+  if (connection_ != nullptr) {
+    if (connection_->status().is_ok() || connection_->status().is_busy()) return;
+    disconnect();
+  }
   if (is_removed_) return;
   auto made = endpoint_.connect(blob_, to_bytes(own_name_), transports_);
   failure_ = made.status();
@@ -48,9 +50,9 @@ void Peer::connect() {
 }
 
 void Peer::disconnect() {
-  connection_.reset();
+  farewells_.add(std::exchange(connection_, nullptr));
   ++epoch_;
-  ++connection_number_;
+  ++disconnections_;
 }
 
 void Peer::remove() {
@@ -73,9 +75,15 @@ Result<transport::RemoteRegion*> Peer::remote(transport::MemoryId id) {
   DUNLIN_INFO("nixl: agent '{}' is reached without shared memory: {}", name_,
               region.status().message());
   std::erase(transports_, "shm");
-  disconnect();
+  farewells_.add_used(std::exchange(connection_, nullptr));
+  ++epoch_;
   connect();
   return Status::busy();
+}
+
+void Peer::forget_memory(transport::MemoryId id) {
+  if (connection_ != nullptr) connection_->forget(id);
+  forget_memory();
 }
 
 void Peer::notify(std::string text) {
@@ -85,7 +93,6 @@ void Peer::notify(std::string text) {
 }
 
 void Peer::progress() {
-  if (waiting_.empty()) return;
   const Status status = send_waiting();
   if (status.is_ok() || status.is_busy()) return;
   DUNLIN_WARN("nixl: {} notifications for agent '{}' are lost: {}", waiting_.size(), name_,
@@ -94,6 +101,7 @@ void Peer::progress() {
 }
 
 Status Peer::send_waiting() {
+  if (waiting_.empty()) return Status::ok();
   DUNLIN_TRY(status());
   while (!waiting_.empty()) {
     DUNLIN_TRY(connection_->send(as_bytes(waiting_.front())));

@@ -1,7 +1,8 @@
 // Peer: what an agent knows of another agent, and its connection to it.
 //
-// The connection is made at the first use, and again when it has ended and is used once more. All
-// functions are called under the agent's lock.
+// The connection is made at the first use, and again when it has ended and is used once more. A
+// connection that is not used any more goes to the agent's farewells. All functions are called
+// under the agent's lock.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/nixl/farewells.h"
 #include "runtime/bytes.h"
 #include "transports/endpoint/endpoint.h"
 
@@ -26,8 +28,8 @@ struct CostEstimate {
 class Peer {
  public:
   // The references must outlive the object. `own_name` greets the peer.
-  Peer(transport::Endpoint& endpoint, const Clock& clock, const Config& config,
-       std::string own_name, std::string name, Bytes blob);
+  Peer(transport::Endpoint& endpoint, Farewells& farewells, const Clock& clock,
+       const Config& config, std::string own_name, std::string name, Bytes blob);
 
   const std::string& name() const { return name_; }
   // Where the peer listens from now on.
@@ -35,27 +37,30 @@ class Peer {
 
   // Begins to connect, unless there is a connection that has not ended, or the peer was removed.
   void connect();
-  // Ends the connection. What is in progress over it fails.
+  // Ends the connection. What is in progress over it fails, unless it is done within a second.
   void disconnect();
   // The agent has forgotten the peer: ends the connection for good.
   void remove();
   // kBusy until there is a connection; then ok, or why there is none.
   Status status();
   // Valid once status() has been ok.
-  transport::Connection& connection() { return *connection_; }
+  const std::shared_ptr<transport::Connection>& connection() { return connection_; }
   // Changes with each connection, and with forget_memory().
   std::uint64_t epoch() const { return epoch_; }
-  // Changes when a connection ends, so that a transfer notices that its own is gone.
-  std::uint64_t connection_number() const { return connection_number_; }
+  // Changes with disconnect(), so that a transfer notices that it must not go on.
+  std::uint64_t disconnections() const { return disconnections_; }
   // As Connection::remote(). If the peer's memory cannot be reached over shared memory, it connects
-  // again over the other transports, and returns kBusy.
+  // again over the other transports, and returns kBusy. Transfers that are in progress go on over
+  // the connection that they have.
   Result<transport::RemoteRegion*> remote(transport::MemoryId id);
   // Slices of memory that were looked up before must not be used any more.
   void forget_memory() { ++epoch_; }
+  // The peer's memory with this number is not needed any more, and no transfer uses it.
+  void forget_memory(transport::MemoryId id);
 
   // Sends a notification as soon as there is a connection.
   void notify(std::string text);
-  // Sends the notifications that wait. kBusy while some do.
+  // Sends the notifications that wait, if any. kBusy while some do.
   Status send_waiting();
   void progress();
 
@@ -66,16 +71,17 @@ class Peer {
 
  private:
   transport::Endpoint& endpoint_;
+  Farewells& farewells_;
   const Clock& clock_;
   std::vector<std::string> transports_;
   const std::string own_name_;
   const std::string name_;
   Bytes blob_;
-  std::unique_ptr<transport::Connection> connection_;
+  std::shared_ptr<transport::Connection> connection_;
   Status failure_;  // of connect()
   bool is_removed_ = false;
   std::uint64_t epoch_ = 1;
-  std::uint64_t connection_number_ = 1;
+  std::uint64_t disconnections_ = 0;
   std::deque<std::string> waiting_;  // notifications
   CostEstimate cost_;
 };

@@ -51,6 +51,11 @@ bool Transfer::is_using(transport::MemoryId memory, bool is_local_agent) const {
          });
 }
 
+bool Transfer::is_using_remote(transport::MemoryId memory) const {
+  return is_in_progress() &&
+         std::ranges::any_of(pieces_, [&](const Piece& piece) { return piece.remote == memory; });
+}
+
 Status Transfer::start(std::optional<std::string> notification) {
   if (is_in_progress()) return Status::busy();
   for (transport::Completion& completion : completions_) completion.reset();
@@ -88,6 +93,7 @@ Status Transfer::advance() {
     if (status.is_busy()) return status;
     if (outcome_.is_ok()) outcome_ = std::move(status);
     if (outcome_.is_ok()) peer_->note(bytes_, peer_->now() - began_);
+    connection_.reset();
     state_ = State::kDone;
   }
   return outcome_;
@@ -95,6 +101,10 @@ Status Transfer::advance() {
 
 void Transfer::cancel(Status why) {
   if (is_in_progress()) fail(std::move(why));
+}
+
+void Transfer::close_connection() {
+  if (connection_ != nullptr) connection_->close();
 }
 
 // What has been posted must complete before the memory may be used for something else.
@@ -105,31 +115,33 @@ void Transfer::fail(Status why) {
 }
 
 Status Transfer::resolve() {
+  connection_.reset();
   DUNLIN_TRY(peer_->status());
   if (resolved_for_ != peer_->epoch()) {
     resolved_for_ = peer_->epoch();
     resolved_ = 0;
   }
-  connection_ = peer_->connection_number();
+  connection_ = peer_->connection();
+  disconnections_ = peer_->disconnections();
   while (resolved_ < pieces_.size()) {
     const Piece& piece = pieces_[resolved_];
     DUNLIN_ASSIGN(const transport::RemoteRegion* const region, peer_->remote(piece.remote));
     DUNLIN_ASSIGN(remotes_[resolved_], region->slice(piece.remote_offset, piece.size));
     DUNLIN_ASSIGN(locals_[resolved_],
-                  peer_->connection().local(piece.local, piece.local_offset, piece.size));
+                  connection_->local(piece.local, piece.local_offset, piece.size));
     ++resolved_;
   }
   return Status::ok();
 }
 
 Status Transfer::check_connection() const {
-  if (connection_ == peer_->connection_number()) return Status::ok();
+  if (disconnections_ == peer_->disconnections()) return Status::ok();
   return {Code::kClosed, "the connection to the agent has ended"};
 }
 
 Status Transfer::post() {
   DUNLIN_TRY(check_connection());
-  transport::Lane& lane = peer_->connection().lane();
+  transport::Lane& lane = connection_->lane();
   std::size_t bytes = 0;
   for (; posted_ < pieces_.size(); ++posted_) {
     if (bytes >= kBytesPerTurn) return Status::busy();
@@ -159,7 +171,7 @@ Status Transfer::announce() {
   if (!notification_) return Status::ok();
   DUNLIN_TRY(check_connection());
   DUNLIN_TRY(peer_->send_waiting());  // those that were sent before
-  DUNLIN_TRY(peer_->connection().send(as_bytes(*notification_)));
+  DUNLIN_TRY(connection_->send(as_bytes(*notification_)));
   notification_.reset();
   return Status::ok();
 }

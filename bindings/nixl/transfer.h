@@ -41,11 +41,16 @@ class Transfer {
   Status advance();
   // Posts nothing any more. advance() tells when nothing is in progress.
   void cancel(Status why);
+  // Ends the connection that it uses, so that nothing is in progress any more.
+  void close_connection();
   bool is_in_progress() const { return state_ != State::kDone; }
 
   Peer& peer() { return *peer_; }
+  const Peer& peer() const { return *peer_; }
   // Whether it is in progress with this memory of the own agent at either end.
   bool is_using(transport::MemoryId memory, bool is_local_agent) const;
+  // Whether it is in progress with this memory of the peer.
+  bool is_using_remote(transport::MemoryId memory) const;
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -56,7 +61,7 @@ class Transfer {
   Status resolve();
   Status post();
   Status announce();
-  // kClosed if the connection that the transfer uses has ended.
+  // kClosed if the peer has been disconnected since the transfer began.
   Status check_connection() const;
   // Takes the outcomes of operations that are done. kBusy while others are in progress.
   Status collect();
@@ -67,9 +72,11 @@ class Transfer {
   const Direction direction_;
   const std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;
-  std::uint64_t resolved_for_ = 0;  // the peer's epoch
-  std::uint64_t connection_ = 0;    // the number of the connection that it uses
-  std::size_t resolved_ = 0;        // pieces
+  std::uint64_t resolved_for_ = 0;    // the peer's epoch
+  std::uint64_t disconnections_ = 0;  // the peer's
+  // While it is in progress, as the peer may get another one meanwhile.
+  std::shared_ptr<transport::Connection> connection_;
+  std::size_t resolved_ = 0;  // pieces
   std::vector<transport::LocalSlice> locals_;
   std::vector<transport::RemoteSlice> remotes_;
   std::vector<transport::Completion> completions_;

@@ -64,26 +64,8 @@ Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> l
 
 Connection::~Connection() {
   if (line_ != nullptr) owner_.service_->detach(*line_);
-  if (step_ == Step::kOpen) {
-    Completion flushed;
-    const TimePoint until = owner_.clock_.now() + endpoint::kFarewell;
-    bool is_posted = false;
-    while (step_ == Step::kOpen && owner_.clock_.now() < until) {
-      progress();
-      if (messages_->has_delivered_all()) break;
-      if (!has_sent_all()) continue;
-      if (!is_posted) is_posted = lane().flush(Visibility::kRemote, &flushed).is_ok();
-      if (is_posted && flushed.is_done()) break;
-    }
-    // Told by way of the service threads, the end needs no progress of the peer. So the transports
-    // need not wait until the peer has seen it.
-    if (step_ == Step::kOpen) {
-      leave();
-      fabric_->progress();
-    }
-    // Fires `flushed` if nothing else has.
-    end(Status(Code::kClosed, "this side has left the connection"));
-  }
+  while (step_ == Step::kOpen && !finish()) progress();
+  close();
   owner_.forget(*this);
   messages_.reset();
   slots_.reset();
@@ -91,6 +73,31 @@ Connection::~Connection() {
   regions_.clear();
   fabric_.reset();
   bootstrap_.reset();
+}
+
+bool Connection::finish() {
+  if (dial_ != nullptr && !dial_->is_over()) {
+    dial_->cancel();
+    return false;
+  }
+  if (step_ != Step::kOpen) return true;
+  const TimePoint now = owner_.clock_.now();
+  if (!finish_by_) finish_by_ = now + endpoint::kFarewell;
+  if (messages_->has_delivered_all() || now >= *finish_by_) return true;
+  if (!has_sent_all()) return false;
+  if (!is_flush_posted_) is_flush_posted_ = lane().flush(Visibility::kRemote, &flushed_).is_ok();
+  return is_flush_posted_ && flushed_.is_done();
+}
+
+void Connection::close() {
+  if (step_ == Step::kEnded) return;
+  if (step_ == Step::kOpen) {
+    // Told by way of the service threads, the end needs no progress of the peer. So the transports
+    // need not wait until the peer has seen it.
+    leave();
+    fabric_->progress();
+  }
+  end(Status(Code::kClosed, "this side has left the connection"));
 }
 
 Rank Connection::peer() const {

@@ -40,7 +40,8 @@ class Connection {
   static constexpr std::size_t kMaxMessage = std::size_t{16} << 20;
 
   // Orderly: the peer reads the messages that have been sent, and learns that this side has left.
-  // Operations in progress complete, with their outcome or an error.
+  // Operations in progress complete, with their outcome or an error. Waits until finish() returns
+  // true.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -83,6 +84,13 @@ class Connection {
 
   // Endpoint::progress() calls it for all connections.
   std::size_t progress();
+
+  // Prepares the end, for programs that must not wait in the destructor: call it, and progress(),
+  // until it returns true. Then the peer has got what was posted and sent, or has had a second for
+  // that since the first call. Post and send nothing meanwhile.
+  bool finish();
+  // Ends this side now. Operations in progress complete with an error, and messages may be lost.
+  void close();
 
  private:
   friend Endpoint;
@@ -144,6 +152,9 @@ class Connection {
   std::map<MemoryId, Import> imports_;
   std::unique_ptr<SlotExchange> slots_;
   std::unique_ptr<endpoint::MessageStream> messages_;
+  std::optional<TimePoint> finish_by_;  // once finish() has been called
+  bool is_flush_posted_ = false;        // by finish()
+  Completion flushed_;                  // of that flush
   std::deque<Bytes> inbox_;
   std::size_t inbox_bytes_ = 0;
 };

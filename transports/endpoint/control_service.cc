@@ -76,16 +76,18 @@ Dial::Dial(const Blob& blob, ControlService& service)
     : blob_(blob), service_(service), result_(Status(Code::kInternal, "no result yet")) {}
 
 Dial::~Dial() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_canceled_ = true;
-    if (in_handshake_.is_open()) shutdown(in_handshake_.get(), SHUT_RDWR);
-  }
+  cancel();
   if (thread_.joinable()) thread_.join();
 }
 
+void Dial::cancel() {
+  const std::lock_guard lock(mutex_);
+  is_canceled_ = true;
+  if (in_handshake_.is_open()) shutdown(in_handshake_.get(), SHUT_RDWR);
+}
+
 Result<std::shared_ptr<ControlLine>> Dial::result() {
-  if (!is_done_.load(std::memory_order_acquire)) return Status::busy();
+  if (!is_over()) return Status::busy();
   return std::move(result_);
 }
 

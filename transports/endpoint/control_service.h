@@ -82,9 +82,13 @@ class Dial {
  public:
   // `service` must outlive the object.
   static Result<std::unique_ptr<Dial>> start(const Blob& blob, ControlService& service);
-  // Ends a handshake, and waits for the thread. A connection that is being made may take up to
-  // kDialTime.
+  // Cancels the attempt, and waits for the thread.
   ~Dial();
+  // Ends a handshake. The thread ends soon, but an address that is being tried takes up to
+  // kDialTime.
+  void cancel();
+  // Whether the thread has ended, so that the destructor does not wait.
+  bool is_over() const { return is_done_.load(std::memory_order_acquire); }
   // kBusy until there is a result; then the line, once, or why there is none. Owner thread.
   Result<std::shared_ptr<ControlLine>> result();
 

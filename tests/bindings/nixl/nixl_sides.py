@@ -102,6 +102,12 @@ class Side:
     def metadata(self):
         return self.agent.get_agent_metadata(), self.address
 
+    def register_more(self, kind, size):
+        """Registers other memory, too. Returns its address."""
+        self.more = MEMORY[kind](size)
+        self.agent.register_memory(self.agent.get_reg_descs([(self.more.address, size, 0, "")], kind))
+        return self.more.address
+
     def fill(self, seed, offset, size):
         self.memory.write(offset, pattern(size, seed).tobytes())
 

@@ -183,6 +183,29 @@ def fallback():
     peer.end()
 
 
+def gpu_fallback():
+    """A transfer that shared memory carries goes on when another one needs memory that it cannot reach."""
+    size, times = 64 << 20, 32
+    peer = start_peer("target", size, kind="VRAM")
+    host_address = peer.call("register_more", "DRAM", 4096)
+    side = Side("initiator", size, threads=False)
+    metadata, gpu_address = peer.call("metadata")
+    side.know(metadata)
+    side.fill(7, 0, size)
+    check(side.transfer("WRITE", "target", gpu_address, [(0, 0, 4096)], b"", "VRAM") == "DONE", "first write")
+    # Without a thread, a transfer posts 8 MiB with each call. So the long one posts for some hundred calls.
+    long = side.prepare("WRITE", "target", gpu_address, [(0, 0, size)] * times, b"long", "VRAM")
+    short = side.prepare("WRITE", "target", host_address, [(0, 0, 4096)], b"short")
+    states = [side.agent.transfer(handle) for handle in (short, long)]
+    check(states == ["PROC", "PROC"], f"a transfer is done at once: {states}")
+    check(side.finish(short, "PROC") == "DONE", "the write to host memory")
+    check(side.finish(long, "PROC") == "DONE", "the long write")
+    check(sorted(peer.call("await_notifications", "initiator", 2)) == [b"long", b"short"], "notifications")
+    check(peer.call("is_filled", 7, 0, size), "data of the long write")
+    long.release(), short.release()
+    peer.end()
+
+
 def death():
     """A peer dies between and during transfers; others go on, and a new one can come."""
     size = 64 << 20
@@ -251,7 +274,7 @@ SCENARIOS = {
     function.__name__: function
     for function in (
         sizes, blocks, notifications, clique, local, without_thread, fallback, death, bad_input,
-        gpu, gpu_within_process, gpu_bad_input,
+        gpu, gpu_within_process, gpu_bad_input, gpu_fallback,
     )
 }
 

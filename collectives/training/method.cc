@@ -17,6 +17,7 @@
 #include "collectives/training/methods/parameter_worker.h"
 #include "collectives/training/methods/partial.h"
 #include "collectives/training/methods/stochastic.h"
+#include "collectives/training/methods/straggler_ring.h"
 
 namespace dunlin::training {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 constexpr MethodKind kMethods[] = {
     MethodKind::kAllReduce, MethodKind::kParameterServer, MethodKind::kAsyncParameterServer,
     MethodKind::kAdPsgd,    MethodKind::kLocalSgd,        MethodKind::kStochastic,
-    MethodKind::kPartial};
+    MethodKind::kPartial,   MethodKind::kStragglerRing};
 
 Status refuse(const MethodOptions& options, const std::string& why) {
   return {Code::kInvalidArgument, fmt::format("{}: {}", to_string(options.kind), why)};
@@ -52,7 +53,8 @@ Status check_groups(const MethodOptions& options, int ranks) {
 }
 
 Status check_gpu(const MethodOptions& options) {
-  if (has_servers(options.kind) || options.kind == MethodKind::kAdPsgd)
+  if (has_servers(options.kind) || options.kind == MethodKind::kAdPsgd ||
+      options.kind == MethodKind::kStragglerRing)
     return refuse(options,
                   "models on GPUs are not supported: use host memory, or all-reduce, local-sgd, "
                   "stochastic or partial");
@@ -93,6 +95,8 @@ const char* to_string(MethodKind kind) {
       return "stochastic";
     case MethodKind::kPartial:
       return "partial";
+    case MethodKind::kStragglerRing:
+      return "straggler-ring";
   }
   return "unknown";
 }
@@ -112,7 +116,7 @@ bool has_servers(MethodKind kind) {
 }
 
 bool averages_models(MethodKind kind) {
-  return kind != MethodKind::kAllReduce && !has_servers(kind);
+  return kind != MethodKind::kAllReduce && kind != MethodKind::kStragglerRing && !has_servers(kind);
 }
 
 bool ends_alone(const MethodOptions& options) {
@@ -127,6 +131,7 @@ bool ends_alone(const MethodOptions& options) {
     case MethodKind::kAllReduce:
     case MethodKind::kParameterServer:
     case MethodKind::kLocalSgd:
+    case MethodKind::kStragglerRing:
       return false;
   }
   return false;
@@ -147,6 +152,7 @@ bool takes_newcomers(const MethodOptions& options) {
     case MethodKind::kParameterServer:
     case MethodKind::kAsyncParameterServer:
     case MethodKind::kAdPsgd:
+    case MethodKind::kStragglerRing:
       return false;
   }
   return false;
@@ -175,6 +181,8 @@ Status check(const MethodOptions& options, int ranks) {
     return check_graph(options, ranks);
   }
   if (options.kind == MethodKind::kPartial) return check_groups(options, ranks);
+  if (options.kind == MethodKind::kStragglerRing)
+    return collective::Lateness::check(options.lateness);
   const bool is_collective =
       options.kind == MethodKind::kAllReduce || options.kind == MethodKind::kLocalSgd;
   if (!is_collective || options.algorithm.empty()) return Status::ok();
@@ -215,6 +223,8 @@ Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
       return prepare_stochastic(fabric, options);
     case MethodKind::kPartial:
       return prepare_partial(fabric, options);
+    case MethodKind::kStragglerRing:
+      return prepare_straggler_ring(fabric, options);
   }
   return Status(Code::kInvalidArgument, "the method is unknown");
 }

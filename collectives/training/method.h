@@ -40,6 +40,7 @@
 
 #include "collectives/groups/group_average.h"
 #include "collectives/stochastic/stochastic_reduce.h"
+#include "collectives/straggler/lateness.h"
 #include "collectives/training/sgd.h"
 #include "transports/fabric.h"
 
@@ -53,6 +54,7 @@ enum class MethodKind : std::uint8_t {
   kLocalSgd,              // averages models over all workers every section_length iterations
   kStochastic,            // averages models with in-neighbors (ASAP): NOTIFY-ACK, BSP or ASYNC
   kPartial,               // averages models in groups that change (Ripples / Prague)
+  kStragglerRing,         // averages gradients around a ring that does not wait for a late rank
 };
 const char* to_string(MethodKind kind);
 Result<MethodKind> parse_method(std::string_view name);  // "all-reduce", "parameter-server", ...
@@ -90,6 +92,8 @@ struct MethodOptions {
   std::uint32_t depth = 2;
   // All-reduce and local SGD: name of an algorithm; empty: the communicator chooses.
   std::string algorithm;
+  // Straggler ring: which rank is late.
+  collective::LatenessOptions lateness;
   // Partial all-reduce: where groups come from, and the generator's options. Without a layout, the
   // hosts of the job are the nodes.
   collective::GroupSource groups = collective::GroupSource::kSmart;
@@ -159,6 +163,8 @@ class Method {
   virtual std::vector<transport::Awaited> awaited() const = 0;
   // The first of them, without an allocation. Rank(): none.
   virtual Rank blocker() const = 0;
+  // When test() has something to do in this phase even if nothing arrives. nullopt: never.
+  virtual std::optional<TimePoint> next_event() const { return std::nullopt; }
   virtual const MethodReport& report() const = 0;
   // The part of the model's state besides parameters() that a checkpoint needs: the optimizer's
   // state, if the worker holds it. Empty without momentum, and if servers hold it.

@@ -20,6 +20,7 @@ BATCH = 4
 TRAINING = [*DATA, "--batch-size", BATCH, "--learning-rate", 0.03, "--momentum", 0.5, "--threads", 1, "--quiet"]
 METHODS = {  # name -> options, ranks
     "all-reduce": ([], 3),
+    "straggler-ring": ([], 3),
     "parameter-server": ([], 3),
     "async-parameter-server": (["--learning-rate", 0.02], 3),
     "ad-psgd": (["--graph", "bidirectional-ring"], 4),

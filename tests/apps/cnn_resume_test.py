@@ -17,6 +17,7 @@ TRAINING = [*CNN_IMAGES, "--batch-size", 4, "--learning-rate", 0.03, "--momentum
 SAVED_EPOCHS = 2
 METHODS = {  # name -> options, parameter servers, multiples of which iterations are
     "all-reduce": ([], 0, 1),
+    "straggler-ring": ([], 0, 1),
     "parameter-server": ([], 1, 1),
     "async-parameter-server": (["--learning-rate", 0.02], 1, 1),
     "ad-psgd": (["--graph", "bidirectional-ring"], 0, 1),

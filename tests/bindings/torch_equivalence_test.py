@@ -56,7 +56,7 @@ class Synchronous(unittest.TestCase):
                 expected = [mean([p.detach() for p in same]).clone().requires_grad_(same[0].requires_grad)
                             for same in zip(*(model.parameters() for model in models))]
                 model = models[bf.rank()]
-                if wrapper.name.split()[0] in ("all-reduce", "GradientAllreduce"):
+                if wrapper.name.split()[0] in ("all-reduce", "straggler-ring", "GradientAllreduce"):
                     model.load_state_dict(models[0].state_dict())
                     expected = [p.detach().clone().requires_grad_(p.requires_grad) for p in model.parameters()]
                 plain = torch.optim.SGD(expected, lr=0.1, momentum=0.5)
@@ -87,7 +87,7 @@ class SmallFloats(unittest.TestCase):
                 with self.subTest(wrapper=wrapper.name, dtype=dtype):
                     model = torch.nn.Linear(2, 2, bias=False).to(dtype)
                     own = first if bf.rank() == 0 else others
-                    is_of_gradients = wrapper.name in ("all-reduce", "GradientAllreduce")
+                    is_of_gradients = wrapper.name in ("all-reduce", "straggler-ring", "GradientAllreduce")
                     torch.nn.init.constant_(model.weight, 0.0 if is_of_gradients else own)
                     optimizer = wrapper.wrap(torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5), model, 1)
                     model.weight.grad = torch.full_like(model.weight, -own if is_of_gradients else 0.0)

@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 METHODS = os.path.join("..", "..", "examples", "python", "torch_methods.py")
 # One method of each program is also run by dunlin-run (meson.build).
 USUAL = ["all-reduce", "async-parameter-server", "partial"]
-OTHERS = ["parameter-server", "local-sgd", "stochastic", "ad-psgd"]
+OTHERS = ["parameter-server", "local-sgd", "stochastic", "ad-psgd", "straggler-ring"]
 HAS_UCX = "TEST_HAS_UCX" in os.environ
 HAS_NETWORKX = importlib.util.find_spec("networkx") is not None
 TWO_PER_HOST = {"DUNLIN_NODES_PER_MACHINE": "2"}

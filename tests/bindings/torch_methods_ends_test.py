@@ -135,8 +135,9 @@ class Absent(unittest.TestCase):
 
     def test(self):
         for method, options in (("local-sgd", {}), ("stochastic", {"graph": "complete"}),
-                                ("partial", {"group_size": bf.size()}), ("all-reduce", {})):
-            model = make_model(0 if method == "all-reduce" else bf.rank(), torch.float32)
+                                ("partial", {"group_size": bf.size()}), ("all-reduce", {}), ("straggler-ring", {})):
+            averages_gradients = method in ("all-reduce", "straggler-ring")
+            model = make_model(0 if averages_gradients else bf.rank(), torch.float32)
             optimizer = wrapped(method, model, **options)
             path = os.path.join(tempfile.gettempdir(), f"dunlin_methods_{os.getppid()}_{method}_")
             if bf.rank() == 1:
@@ -150,7 +151,7 @@ class Absent(unittest.TestCase):
                 with open(path + str(bf.rank()), "w"):
                     pass
                 # The average has continued.
-                if method == "all-reduce":
+                if averages_gradients:
                     optimizer.step()
                 else:
                     optimizer.synchronize()

@@ -18,7 +18,8 @@ import dunlin.torch as bf
 from torch_methods import STEPS, Counters, flat, loss_of, make_model, make_optimizer, servers_of, train, wrapped
 
 # The methods, with options that change what they do.
-ALL = [("all-reduce", {}), ("local-sgd", {}), ("local-sgd", {"section_length": 3}), ("local-sgd", {"overlap": True}),
+ALL = [("all-reduce", {}), ("straggler-ring", {}),
+       ("local-sgd", {}), ("local-sgd", {"section_length": 3}), ("local-sgd", {"overlap": True}),
        ("stochastic", {}), ("stochastic", {"overlap": True, "graph": "complete", "depth": 3}),
        ("stochastic", {"sync": "bsp"}), ("stochastic", {"sync": "async"}), ("partial", {}),
        ("partial", {"groups": "static", "section_length": 2}), ("partial", {"groups": "random", "group_size": 2}),
@@ -130,6 +131,23 @@ class Methods(unittest.TestCase):
         optimizer.leave()
         self.assert_near(model, other)
         self.assertEqual(synchronous.statistics(), {"averages": STEPS})
+
+    def test_the_straggler_ring_averages_gradients(self):
+        for options in ({}, {"late": "never"}, {"late": "fixed", "step": 1e-6, "num_steps_per_communication": 1}):
+            with self.subTest(options):
+                model, other = make_model(0), make_model(0)
+                optimizer, synchronous = wrapped("straggler-ring", model, **options), wrapped("all-reduce", other)
+                train(optimizer, model)
+                train(synchronous, other)
+                statistics = optimizer.statistics()
+                optimizer.leave()
+                synchronous.leave()
+                self.assert_near(model, other)
+                self.assertEqual(statistics["averages"], STEPS)
+                self.assertEqual(statistics["all_reduces"], STEPS)
+                self.assertEqual(statistics["bytes_sent"] > 0, bf.size() > 1)
+        with self.assertRaises(ValueError):
+            wrapped("straggler-ring", make_model(0), late="sometimes")
 
     def test_parameter_servers_take_the_steps(self):
         if bf.size() == 1:

@@ -30,7 +30,7 @@ def small_buffers():
 
 
 def gradient_wrappers():
-    return [wrapper for wrapper in wrappers() if wrapper.name in ("all-reduce", "GradientAllreduce")]
+    return [wrapper for wrapper in wrappers() if wrapper.name in ("all-reduce", "straggler-ring", "GradientAllreduce")]
 
 
 def trained_by_all():

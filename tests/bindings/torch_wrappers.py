@@ -58,7 +58,9 @@ def wrappers():
     size = bf.size()
     all_reduce = Wrapper("all-reduce", lambda optimizer, model, passes: bf.DistributedOptimizer(
         optimizer, model, "all-reduce", num_steps_per_communication=passes), ("sgd", "double"))
-    made = [all_reduce, method("local-sgd", "sgd double"), method("stochastic", "sgd double", graph="complete"),
+    ring = Wrapper("straggler-ring", lambda optimizer, model, passes: bf.DistributedOptimizer(
+        optimizer, model, "straggler-ring", num_steps_per_communication=passes), ("sgd", "double"))
+    made = [all_reduce, ring, method("local-sgd", "sgd double"), method("stochastic", "sgd double", graph="complete"),
             method("stochastic", "sgd double", graph="complete", sync="bsp"),
             method("stochastic", "lags double", graph="complete", sync="async"),
             method("partial", "lags", group_size=max(size, 2)), method("ad-psgd", "lags"),

@@ -92,6 +92,10 @@ std::vector<Case> all_cases() {
   add("AllReduce", MethodKind::kAllReduce).learning_rate = 1;
   Case& momentum = add("AllReduceMomentum", MethodKind::kAllReduce);
   momentum.options.sgd.momentum = 0.5F;
+  add("StragglerRing", MethodKind::kStragglerRing).learning_rate = 1;
+  Case& plain_ring = add("StragglerRingNeverLate", MethodKind::kStragglerRing);
+  plain_ring.options.lateness.mode = collective::LatenessMode::kNever;
+  plain_ring.options.sgd.momentum = 0.5F;
   add("ParameterServer", MethodKind::kParameterServer).learning_rate = 1;
   Case& sharded = add("ShardedParameterServer", MethodKind::kParameterServer);
   sharded.learning_rate = 1;

@@ -143,7 +143,7 @@ TEST(PiecesTest, SharesFollowOneAnother) {
 
 TEST(MethodOptionsTest, NamesGoBothWays) {
   for (const char* const name : {"all-reduce", "parameter-server", "async-parameter-server",
-                                 "ad-psgd", "local-sgd", "stochastic", "partial"})
+                                 "ad-psgd", "local-sgd", "stochastic", "partial", "straggler-ring"})
     EXPECT_STREQ(to_string(parse_method(name).value()), name);
   EXPECT_NE(parse_method("allreduce").status().message().find("all-reduce, "), std::string::npos);
 }

@@ -156,6 +156,7 @@ TEST_P(GpuTrainingTest, WhatNeedsHostMemorySaysSo) {
     refused(MethodKind::kParameterServer, "models on GPUs are not supported");
     refused(MethodKind::kAsyncParameterServer, "models on GPUs are not supported");
     refused(MethodKind::kAdPsgd, "models on GPUs are not supported");
+    refused(MethodKind::kStragglerRing, "models on GPUs are not supported");
     refused(MethodKind::kStochastic, "bsp needs models in host memory");
     refused(MethodKind::kPartial, "static groups need models in host memory");
     sync(fabric, "refused");

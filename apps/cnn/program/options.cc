@@ -122,8 +122,8 @@ void add_training(CLI::App& app, Options& options) {
 void add_method(CLI::App& app, Options& options, Names& names) {
   training::MethodOptions& method = options.method;
   app.add_option("--method", names.method,
-                 "all-reduce, parameter-server, async-parameter-server, ad-psgd, local-sgd, "
-                 "stochastic or partial")
+                 "all-reduce, straggler-ring, parameter-server, async-parameter-server, ad-psgd, "
+                 "local-sgd, stochastic or partial")
       ->capture_default_str();
   app.add_option("--servers", method.servers,
                  "the number of parameter servers, which are the last ranks of the job")

@@ -24,6 +24,7 @@ class _Method:
     """What all methods have in common: how one begins."""
 
     may_freeze = False  # see _Distributed
+    _last_barrier = None
 
     def set_up(self, models, steps, method, options):
         """The part that isn't collective. Everything that only one rank may find wrong is checked here."""
@@ -39,6 +40,15 @@ class _Method:
         self._gpu = _job.job().common_gpu({p.device for p in self._trained})
         self.make(models)
         super().begin(models)
+
+    def _free_all(self, owners):
+        """Calls free() of objects that all ranks have made. It can be called again after a timeout."""
+        # free() is collective and can't be repeated. After the barrier, it doesn't wait.
+        if self._last_barrier is None:
+            self._last_barrier = dunlin.start_barrier()
+        self._last_barrier.wait()
+        for owner in owners:
+            owner.free()
 
     def prepare(self, **options):
         """Reads the options."""

@@ -27,6 +27,7 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
 
     method                    step()                                       a rank waits for     after a death
     "all-reduce"              x <- x + d(average gradient)                 all ranks            error
+    "straggler-ring"          x <- x + d(average gradient)                 all ranks            error
     "local-sgd"               x <- mean of all (x + d(gradient))           all ranks            error
     "stochastic"              x <- W (x + d(gradient)), W of a graph       its in-neighbors     error
     "partial"                 x <- mean of a group of (x + d(gradient))    the group's ranks    the others continue
@@ -34,8 +35,10 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     "parameter-server"        x <- the servers' x + d(average gradient)    all workers          error
     "async-parameter-server"  x <- the servers' x + d(gradient)            the servers          the others continue
 
-    all-reduce:
+    all-reduce, straggler-ring:
         num_steps_per_communication=1: the number of backward passes whose gradients are added up before they are averaged
+    straggler-ring (dunlin.StragglerRing), whose rings do not wait for a rank that is late now and then:
+        late="adaptive", step=0.0, transfer=0.0, alpha=2.0
     local-sgd, partial:
         section_length=1: the number of steps from one average to the next
     local-sgd, stochastic, partial:
@@ -63,9 +66,9 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     ranks. With parameter servers all workers start from the parameters of rank 0, which a worker has after its first
     step. With other methods each rank starts from the parameters that its model has: broadcast_parameters() makes them
     equal. Models in float16 and bfloat16 are sent and averaged as float32, and then rounded. Models in float64 are
-    possible with all-reduce, local-sgd and stochastic. Buffers of the model (as BatchNorm's) stay a rank's own.
-    Parameters on a GPU are averaged there with all-reduce, local-sgd, partial and stochastic (notify-ack), if all ranks
-    have them on a GPU that they can use. Otherwise they go through host memory.
+    possible with all-reduce, straggler-ring, local-sgd and stochastic. Buffers of the model (as BatchNorm's) stay a
+    rank's own. Parameters on a GPU are averaged there with all-reduce, local-sgd, partial and stochastic (notify-ack), if
+    all ranks have them on a GPU that they can use. Otherwise they go through host memory.
 
     The optimizer's trainable parameters must stay the same while it is wrapped, and so must momentum and weight decay
     with parameter servers. Otherwise step() raises ValueError.
@@ -139,6 +142,40 @@ class _AllReduce(_Method, _GradientAllreduce):
 
     def statistics(self):
         return {"averages": self._averages}
+
+
+class _StragglerRing(_AllReduce):
+    """The averages of _AllReduce, by a ring for each buffer, in host memory."""
+
+    def prepare(self, num_steps_per_communication=1, late="adaptive", step=0.0, transfer=0.0, alpha=2.0):
+        super().prepare(num_steps_per_communication)
+        self._lateness = {"late": late, "step": step, "transfer": transfer, "alpha": alpha}
+
+    def make(self, models):
+        super().make(models)
+        for number, buffer in enumerate(self._buffers):
+            dtype = str(buffer.flat.dtype).replace("torch.", "")
+            buffer.ring = dunlin.StragglerRing(buffer.flat.numel(), dtype, name=f"{self._key}.{number}", **self._lateness)
+
+    def start_mean(self, buffer):
+        data = torch.from_numpy(buffer.ring.data)
+        data.copy_(buffer.flat)
+
+        def finish(_):
+            buffer.flat.copy_(data)
+            return buffer.flat
+
+        request = buffer.ring.start_all_reduce()
+        return _operations.register(_operations.Pending(request, finish, "ALLREDUCE", self._key))
+
+    def end(self):
+        super().end()
+        self._free_all([buffer.ring for buffer in self._buffers])
+
+    def statistics(self):
+        """The number of averages, and the sums of the rings' statistics."""
+        rings = [buffer.ring.statistics() for buffer in self._buffers]
+        return {**super().statistics(), **{key: sum(ring[key] for ring in rings) for key in rings[0]}}
 
 
 class _Averaging(_Method, _Distributed):
@@ -254,7 +291,6 @@ class _Stochastic(_Averaging):
         if not made.is_strongly_connected():
             raise ValueError(f"graph {graph!r} is not strongly connected: some models would not reach all ranks")
         self._options = made, sync, depth, weighting
-        self._last_barrier = None
 
     def make(self, models):
         gpu = self._move_to_gpu() if self._options[1] == "notify-ack" else None
@@ -266,12 +302,7 @@ class _Stochastic(_Averaging):
         return self._reduces[number].start_average(flat)
 
     def finish(self):
-        # free() is collective and can't be repeated. After the barrier, it doesn't wait.
-        if self._last_barrier is None:
-            self._last_barrier = dunlin.start_barrier()
-        self._last_barrier.wait()
-        for reduce in self._reduces:
-            reduce.free()
+        self._free_all(self._reduces)
 
     def statistics(self):
         return self._reduces[0].statistics()
@@ -405,4 +436,5 @@ class _AsyncServers(_Servers):
 # Those with which the others continue after a death.
 _SURVIVING = {"partial", "ad-psgd", "async-parameter-server"}
 _METHODS = {"all-reduce": _AllReduce, "parameter-server": _Servers, "async-parameter-server": _AsyncServers,
-            "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial, "ad-psgd": _AdPsgd}
+            "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial, "ad-psgd": _AdPsgd,
+            "straggler-ring": _StragglerRing}

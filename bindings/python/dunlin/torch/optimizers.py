@@ -263,9 +263,13 @@ class _GradientAllreduce(_Distributed):
             buffer.flags.fill_(1)  # without a copy to a GPU
         else:
             buffer.flags.copy_(torch.tensor(flags))
-        buffer.handle = _operations.allreduce_nonblocking_(buffer.flat, True, name=self._key)
+        buffer.handle = self.start_mean(buffer)
         buffer.is_sent = True
         self._next += 1
+
+    def start_mean(self, buffer):
+        """Starts the average of a buffer's flat tensor in place, and returns its handle."""
+        return _operations.allreduce_nonblocking_(buffer.flat, True, name=self._key)
 
     def _end_pass(self):
         self._is_ending = False

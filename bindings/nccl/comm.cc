@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -50,15 +51,21 @@ Comm::Comm(std::shared_ptr<SharedEndpoint> endpoint,
   for (std::size_t i = 0; i < capacity_; ++i) requests_[i].comm = this;
 }
 
-Comm::~Comm() {
-  std::unique_lock lock(endpoint_->mutex);
-  while (!connection_->finish()) {
-    endpoint_->endpoint->progress();
+void SharedEndpoint::end(std::unique_ptr<transport::Connection> connection) {
+  // Long enough for another thread to take the lock.
+  constexpr auto kPause = std::chrono::microseconds(50);
+  std::unique_lock lock(mutex);
+  while (!connection->finish()) {
+    endpoint->progress();
     lock.unlock();
-    std::this_thread::yield();
+    std::this_thread::sleep_for(kPause);
     lock.lock();
   }
-  connection_.reset();
+  connection.reset();
+}
+
+Comm::~Comm() {
+  endpoint_->end(std::move(connection_));
 }
 
 void Comm::detach() {

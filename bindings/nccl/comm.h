@@ -30,6 +30,9 @@ struct SharedEndpoint {
   std::unique_ptr<transport::endpoint::Keeper> keeper;
 
   static Result<std::shared_ptr<SharedEndpoint>> create(const Config& config, bool is_host_only);
+  // Ends a connection, and waits as transports/endpoint/connection.h says, without the lock. So the
+  // endpoint's other connections go on meanwhile.
+  void end(std::unique_ptr<transport::Connection> connection);
 };
 
 // Memory that NCCL has registered with a comm.
@@ -65,8 +68,7 @@ class Comm {
  public:
   Comm(std::shared_ptr<SharedEndpoint> endpoint, std::unique_ptr<transport::Connection> connection,
        std::size_t requests);
-  // Ends the connection, and waits as transports/endpoint/connection.h says. The endpoint's other
-  // comms go on meanwhile.
+  // Ends the connection, see SharedEndpoint::end().
   virtual ~Comm();
 
   Result<Memory*> add_memory(void* data, std::size_t size);

@@ -13,8 +13,7 @@ Result<std::unique_ptr<ListenComm>> ListenComm::create(const Config& config) {
 }
 
 ListenComm::~ListenComm() {
-  const std::lock_guard lock(endpoint_->mutex);
-  arriving_.clear();
+  for (auto& connection : arriving_) endpoint_->end(std::move(connection));
 }
 
 Result<Handle> ListenComm::handle() const {
@@ -55,8 +54,7 @@ Result<Connector::Attempt> Connector::begin(const Config& config, const Handle& 
 }
 
 void Connector::end(Attempt attempt) {
-  const std::lock_guard lock(attempt.endpoint->mutex);
-  attempt.connection.reset();
+  attempt.endpoint->end(std::move(attempt.connection));
 }
 
 Result<std::unique_ptr<SendComm>> Connector::connect(const Config& config, const Handle& handle) {

@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "runtime/bootstrap/service_thread.h"
@@ -15,6 +17,9 @@ namespace {
 
 // How long release() waits for what is on its way to a peer that makes no progress.
 constexpr Duration kReleaseTime = std::chrono::seconds(5);
+
+// How long a thread that waits leaves the lock to others.
+constexpr auto kPause = std::chrono::microseconds(50);
 
 // Notifications that the program has not taken: beyond this, they stay with their senders.
 constexpr std::size_t kMostUnread = std::size_t{64} << 20;
@@ -69,9 +74,13 @@ Agent::~Agent() {
   for (auto& [name, peer] : peers_) peer->remove();
   for (auto& guest : guests_) farewells_.add(std::move(guest));
   farewells_.hurry();
-  while (!farewells_.is_empty()) {
+  for (Transfer* const transfer : active_)
+    transfer->cancel(Status(Code::kClosed, "the agent has ended"));
+  while (!farewells_.is_empty() || !active_.empty()) {
     endpoint_->progress();
     farewells_.progress();
+    advance_transfers();
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -186,12 +195,21 @@ Status Agent::check(Transfer& transfer) {
 
 void Agent::forget(const RemoteMemory& memory) {
   const std::lock_guard lock(mutex_);
-  const auto known = peers_.find(memory.agent);
-  if (known == peers_.end()) return;
-  const bool is_used = std::ranges::any_of(active_, [&](const Transfer* transfer) {
-    return transfer->peer().name() == memory.agent && transfer->is_using_remote(memory.id);
-  });
-  if (!is_used) known->second->forget_memory(memory.id);
+  if (const auto known = peers_.find(memory.agent); known != peers_.end())
+    known->second->unload(memory.id);
+  forget_unloaded();
+}
+
+void Agent::forget_unloaded() {
+  for (auto& [name, peer] : peers_) {
+    std::erase_if(peer->unloaded(), [&, peer = peer.get()](transport::MemoryId id) {
+      const bool is_used = std::ranges::any_of(active_, [&](const Transfer* transfer) {
+        return &transfer->peer() == peer && transfer->is_using_remote(id);
+      });
+      if (!is_used) peer->forget_memory(id);
+      return !is_used;
+    });
+  }
 }
 
 void Agent::release(std::unique_ptr<Transfer> transfer) {
@@ -202,7 +220,7 @@ void Agent::release(std::unique_ptr<Transfer> transfer) {
     if (clock_.now() >= limit) transfer->close_connection();
     progress();
     lock.unlock();
-    std::this_thread::yield();
+    std::this_thread::sleep_for(kPause);
     lock.lock();
   }
   std::erase(active_, transfer.get());
@@ -238,25 +256,28 @@ std::size_t Agent::progress() {
     guests_.push_back(std::move(guest));
     ++events;
   }
-  for (const auto& guest : guests_) {
-    while (notification_bytes_ < kMostUnread) {
-      const auto message = guest->receive();
-      if (!message) break;
-      notification_bytes_ += message->size();
-      notifications_.emplace_back(to_string(guest->greeting()), to_string(*message));
-    }
-  }
-  std::erase_if(guests_, [](const auto& guest) {
-    return !guest->status().is_ok() && !guest->status().is_busy();
+  std::erase_if(guests_, [this](const auto& guest) {
+    return take_from(*guest) && guest->status().is_error();
   });
   for (auto& [name, peer] : peers_) peer->progress();
   farewells_.progress();
-  std::erase_if(active_, [&](Transfer* transfer) {
-    const bool is_done = !transfer->advance().is_busy();
-    events += is_done ? 1 : 0;
-    return is_done;
-  });
+  events += advance_transfers();
+  forget_unloaded();
   return events;
+}
+
+bool Agent::take_from(transport::Connection& guest) {
+  while (notification_bytes_ < kMostUnread) {
+    const auto message = guest.receive();
+    if (!message) return true;
+    notification_bytes_ += message->size();
+    notifications_.emplace_back(to_string(guest.greeting()), to_string(*message));
+  }
+  return false;
+}
+
+std::size_t Agent::advance_transfers() {
+  return std::erase_if(active_, [](Transfer* transfer) { return !transfer->advance().is_busy(); });
 }
 
 void Agent::run_progress_thread() {

@@ -70,10 +70,10 @@ class Agent {
   Status start(Transfer& transfer, std::optional<std::string> notification);
   // kBusy while it is in progress.
   Status check(Transfer& transfer);
-  // The peer's memory is not needed any more.
+  // Forgets a peer's memory, once no transfer in progress uses it.
   void forget(const RemoteMemory& memory);
   // Stops a transfer that is in progress, and destroys it. When it returns, the memory of both
-  // sides is not accessed any more on its behalf. Waits for that; other calls go on meanwhile.
+  // sides is not accessed any more on its behalf. It waits for that, while other calls go on.
   void release(std::unique_ptr<Transfer> transfer);
   Result<CostEstimate> estimate(const std::string& peer);
 
@@ -86,6 +86,11 @@ class Agent {
   Result<std::shared_ptr<Peer>> find(const std::string& name);
   // Advances everything. Returns how many events there were.
   std::size_t progress();
+  // Takes the guest's notifications, as far as there is room. Returns whether all were taken.
+  bool take_from(transport::Connection& guest);
+  // Returns how many are done.
+  std::size_t advance_transfers();
+  void forget_unloaded();
   void run_progress_thread();
 
   const Config config_;

@@ -1,7 +1,7 @@
 // Farewells: connections that an agent uses no more, until they have ended.
 //
 // A peer that makes no progress holds up the end of its connection for a second. So the agent ends
-// connections here, and serves others meanwhile. All functions are called under the agent's lock.
+// connections here, and serves others meanwhile. One thread at a time, under the agent's lock.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,11 @@ class Farewells {
   // Ends the connection once its peer has got what was sent, or after a second. Transfers that
   // still hold it fail then. Ignores null.
   void add(std::shared_ptr<transport::Connection> connection);
-  // The same, but first lets the transfers that hold it be done.
+  // The same, but first waits until the transfers that hold it are done.
   void add_used(std::shared_ptr<transport::Connection> connection);
+  // Takes the steps that can be taken now. The endpoint is progressed elsewhere.
   void progress();
-  // Waits for no transfers any more.
+  // From now on, connections end although transfers still hold them.
   void hurry();
   bool is_empty() const { return leaving_.empty(); }
 

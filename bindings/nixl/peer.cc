@@ -41,7 +41,7 @@ void Peer::set_blob(Bytes blob) {
 void Peer::connect() {
   if (connection_ != nullptr) {
     if (connection_->status().is_ok() || connection_->status().is_busy()) return;
-    disconnect();
+    drop_connection();
   }
   if (is_removed_) return;
   auto made = endpoint_.connect(blob_, to_bytes(own_name_), transports_);
@@ -50,9 +50,13 @@ void Peer::connect() {
 }
 
 void Peer::disconnect() {
+  drop_connection();
+  ++disconnections_;
+}
+
+void Peer::drop_connection() {
   farewells_.add(std::exchange(connection_, nullptr));
   ++epoch_;
-  ++disconnections_;
 }
 
 void Peer::remove() {
@@ -75,6 +79,7 @@ Result<transport::RemoteRegion*> Peer::remote(transport::MemoryId id) {
   DUNLIN_INFO("nixl: agent '{}' is reached without shared memory: {}", name_,
               region.status().message());
   std::erase(transports_, "shm");
+  former_ = connection_;
   farewells_.add_used(std::exchange(connection_, nullptr));
   ++epoch_;
   connect();
@@ -101,6 +106,7 @@ void Peer::progress() {
 }
 
 Status Peer::send_waiting() {
+  if (!former_.expired()) return Status::busy();
   if (waiting_.empty()) return Status::ok();
   DUNLIN_TRY(status());
   while (!waiting_.empty()) {

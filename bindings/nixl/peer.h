@@ -37,14 +37,15 @@ class Peer {
 
   // Begins to connect, unless there is a connection that has not ended, or the peer was removed.
   void connect();
-  // Ends the connection. What is in progress over it fails, unless it is done within a second.
+  // Ends the connection. What is in progress over it, and over a former one, fails unless it is
+  // done within a second.
   void disconnect();
   // The agent has forgotten the peer: ends the connection for good.
   void remove();
   // kBusy until there is a connection; then ok, or why there is none.
   Status status();
-  // Valid once status() has been ok.
-  const std::shared_ptr<transport::Connection>& connection() { return connection_; }
+  // Usable if status() is ok. Null while there is none.
+  std::shared_ptr<transport::Connection> connection() const { return connection_; }
   // Changes with each connection, and with forget_memory().
   std::uint64_t epoch() const { return epoch_; }
   // Changes with disconnect(), so that a transfer notices that it must not go on.
@@ -55,14 +56,19 @@ class Peer {
   Result<transport::RemoteRegion*> remote(transport::MemoryId id);
   // Slices of memory that were looked up before must not be used any more.
   void forget_memory() { ++epoch_; }
-  // The peer's memory with this number is not needed any more, and no transfer uses it.
+  // Forgets the peer's memory with this number, which no transfer in progress uses.
   void forget_memory(transport::MemoryId id);
 
   // Sends a notification as soon as there is a connection.
   void notify(std::string text);
-  // Sends the notifications that wait, if any. kBusy while some do.
+  // Sends the notifications that wait, if any. kBusy while some do, or while those of a former
+  // connection have not arrived.
   Status send_waiting();
   void progress();
+  // The peer's memory with this number is not needed any more.
+  void unload(transport::MemoryId id) { unloaded_.push_back(id); }
+  // Memory that was unloaded, and has not been forgotten yet.
+  std::vector<transport::MemoryId>& unloaded() { return unloaded_; }
 
   TimePoint now() const { return clock_.now(); }
   // A transfer of so many bytes has taken so long.
@@ -70,6 +76,8 @@ class Peer {
   const CostEstimate& cost() const { return cost_; }
 
  private:
+  void drop_connection();
+
   transport::Endpoint& endpoint_;
   Farewells& farewells_;
   const Clock& clock_;
@@ -82,7 +90,9 @@ class Peer {
   bool is_removed_ = false;
   std::uint64_t epoch_ = 1;
   std::uint64_t disconnections_ = 0;
-  std::deque<std::string> waiting_;  // notifications
+  std::weak_ptr<transport::Connection> former_;  // before the fallback, until it has ended
+  std::deque<std::string> waiting_;              // notifications
+  std::vector<transport::MemoryId> unloaded_;
   CostEstimate cost_;
 };
 

@@ -170,7 +170,9 @@ Status Transfer::post() {
 Status Transfer::announce() {
   if (!notification_) return Status::ok();
   DUNLIN_TRY(check_connection());
-  DUNLIN_TRY(peer_->send_waiting());  // those that were sent before
+  // Those that were sent before. They may wait for this transfer's connection, if it is a former
+  // one.
+  if (connection_ == peer_->connection()) DUNLIN_TRY(peer_->send_waiting());
   DUNLIN_TRY(connection_->send(as_bytes(*notification_)));
   notification_.reset();
   return Status::ok();

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "runtime/bootstrap/constants.h"
@@ -60,41 +59,6 @@ void tune(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kSilentHostTimeoutMs / 2000);
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilentHostTimeoutMs);
-}
-
-// The address from which the kernel would send to this one; nullopt if it has no route.
-std::optional<sockaddr_storage> source_toward(const addrinfo& to) {
-  // Connecting a datagram socket only asks the kernel for a route.
-  const Fd socket(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage source{};
-  socklen_t size = sizeof source;
-  if (!socket.is_open() || ::connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0 ||
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &size) != 0) {
-    return std::nullopt;
-  }
-  return source;
-}
-
-bool is_same_host(const sockaddr& one, const sockaddr_storage& other) {
-  if (one.sa_family != other.ss_family) return false;
-  if (one.sa_family == AF_INET6) {
-    return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(one).sin6_addr,
-                       &reinterpret_cast<const sockaddr_in6&>(other).sin6_addr,
-                       sizeof(in6_addr)) == 0;
-  }
-  return reinterpret_cast<const sockaddr_in&>(one).sin_addr.s_addr ==
-         reinterpret_cast<const sockaddr_in&>(other).sin_addr.s_addr;
-}
-
-// The name of the interface with this address; empty if there is none.
-std::string interface_with(const sockaddr_storage& address) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr != nullptr && is_same_host(*at->ifa_addr, address)) return at->ifa_name;
-  }
-  return {};
 }
 
 Result<Fd> bind_at(const addrinfo& address) {
@@ -238,19 +202,6 @@ std::vector<std::string> interface_addresses(std::string_view name) {
   }
   freeifaddrs(list);
   return result;
-}
-
-std::string interface_toward(const Endpoint& endpoint) {
-  const auto addresses = resolve(endpoint, 0);
-  if (!addresses) return {};
-  for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next) {
-    const auto source = source_toward(*at);
-    if (!source) continue;
-    const std::string name = interface_with(*source);
-    const bool is_own_name = name == "lo" && listening_endpoint(endpoint).host.empty();
-    return is_own_name ? std::string() : name;
-  }
-  return {};
 }
 
 int poll_timeout_ms(TimePoint now, TimePoint deadline) {

@@ -50,11 +50,6 @@ std::string peer_address(int socket);
 // except loopback.
 std::vector<std::string> interface_addresses(std::string_view name = {});
 
-// The interface of this host that has the address from which it reaches `endpoint`: "lo" for
-// "localhost" and for loopback addresses. Empty if that is not known: the name does not resolve, no
-// route leads there, or the name resolves to a loopback address, as a host's own name often does.
-std::string interface_toward(const Endpoint& endpoint);
-
 // Waits for `events` of one descriptor. Returns false when the deadline comes first.
 bool wait_for(int fd, short events, TimePoint deadline);
 

@@ -105,8 +105,8 @@ Bytes encode(const Message& message);
 Result<std::optional<Message>> decode(std::span<const std::byte> input, std::size_t max_body_bytes,
                                       std::size_t& consumed);
 
-// The values in the answer to a lookup of several ranks: blobs (ByteWriter::blob), one after the
-// other. At least one and at most `most` of them; nullopt if the answer is anything else.
+// Decodes the answer to a lookup of several ranks, which has a blob (ByteWriter::blob) per value.
+// Returns nullopt unless it consists of at least one and at most `most` blobs.
 std::optional<std::vector<Bytes>> decode_values(std::span<const std::byte> answer,
                                                 std::size_t most);
 

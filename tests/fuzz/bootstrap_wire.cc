@@ -1,7 +1,7 @@
 // Frames of the bootstrap (runtime/bootstrap/wire.h), which any process that connects can send. A
 // frame that is accepted is the one that the encoder makes of the message, and needs all of its
-// bytes. The values within one, as the coordinator answers a lookup of several ranks, are checked
-// alike.
+// bytes. The same holds for the answer to a lookup of several ranks, which consists of
+// values.
 #include "runtime/bootstrap/wire.h"
 
 #include "tests/fuzz/harness.h"

@@ -1,4 +1,4 @@
-// The ports that a process has open.
+// The ports at which this process listens.
 #pragma once
 
 #include <string>

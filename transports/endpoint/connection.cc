@@ -50,7 +50,9 @@ Connection::Connection(Endpoint& owner, Step first, Bytes greeting)
       config_(owner.config_),
       step_(first),
       greeting_(std::move(greeting)),
-      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout) {}
+      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout) {
+  config_.bootstrap_address.clear();  // of this process's job, which the peer may not belong to
+}
 
 Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting)
     : Connection(owner, Step::kDial, std::move(greeting)) {
@@ -83,20 +85,19 @@ bool Connection::finish() {
   if (step_ != Step::kOpen) return true;
   const TimePoint now = owner_.clock_.now();
   if (!finish_by_) finish_by_ = now + endpoint::kFarewell;
-  if (messages_->has_delivered_all() || now >= *finish_by_) return true;
+  if (now >= *finish_by_ || (messages_->has_delivered_all() && lane().is_idle())) return true;
   if (!has_sent_all()) return false;
   if (!is_flush_posted_) is_flush_posted_ = lane().flush(Visibility::kRemote, &flushed_).is_ok();
   return is_flush_posted_ && flushed_.is_done();
 }
 
 void Connection::close() {
+  if (dial_ != nullptr) dial_->cancel();
   if (step_ == Step::kEnded) return;
-  if (step_ == Step::kOpen) {
-    // Told by way of the service threads, the end needs no progress of the peer. So the transports
-    // need not wait until the peer has seen it.
-    leave();
-    fabric_->progress();
-  }
+  // Told by way of the service threads, the end needs no progress of the peer. So the transports
+  // need not wait until the peer has seen it.
+  if (bootstrap_ != nullptr) leave();
+  if (fabric_ != nullptr) fabric_->progress();
   end(Status(Code::kClosed, "this side has left the connection"));
 }
 

@@ -40,8 +40,7 @@ class Connection {
   static constexpr std::size_t kMaxMessage = std::size_t{16} << 20;
 
   // Orderly: the peer reads the messages that have been sent, and learns that this side has left.
-  // Operations in progress complete, with their outcome or an error. Waits until finish() returns
-  // true.
+  // Operations in progress complete, with their outcome or an error. Waits as finish() says.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -86,8 +85,10 @@ class Connection {
   std::size_t progress();
 
   // Prepares the end, for programs that must not wait in the destructor: call it, and progress(),
-  // until it returns true. Then the peer has got what was posted and sent, or has had a second for
-  // that since the first call. Post and send nothing meanwhile.
+  // until it returns true. Post and send nothing meanwhile. It is true when the peer has got what
+  // was posted and sent, when the peer has had a second for that since the first call, and when the
+  // connection has ended or was not usable yet. A connection attempt that is in progress is
+  // canceled, which takes up to three seconds.
   bool finish();
   // Ends this side now. Operations in progress complete with an error, and messages may be lost.
   void close();

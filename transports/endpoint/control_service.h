@@ -84,8 +84,8 @@ class Dial {
   static Result<std::unique_ptr<Dial>> start(const Blob& blob, ControlService& service);
   // Cancels the attempt, and waits for the thread.
   ~Dial();
-  // Ends a handshake. The thread ends soon, but an address that is being tried takes up to
-  // kDialTime.
+  // Ends a handshake. The thread ends soon, unless it is just connecting to an address, which takes
+  // up to kDialTime.
   void cancel();
   // Whether the thread has ended, so that the destructor does not wait.
   bool is_over() const { return is_done_.load(std::memory_order_acquire); }

@@ -1,8 +1,10 @@
 #include "transports/ucx/devices.h"
 
+#include <arpa/inet.h>
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "runtime/bootstrap/net.h"
@@ -10,36 +12,50 @@
 namespace dunlin::transport::ucx {
 namespace {
 
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
+std::vector<std::filesystem::path> entries(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
-    names.push_back(at->path().filename());
+    found.push_back(at->path());
   }
-  return names;
+  return found;
+}
+
+bool is_active(const std::filesystem::path& port) {
+  std::ifstream file(port / "state");  // such as "4: ACTIVE"
+  std::string state;
+  std::getline(file, state);
+  return state.find("ACTIVE") != std::string::npos;
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
 }
 
 }  // namespace
 
 std::vector<std::string> rdma_ports() {
-  const std::filesystem::path devices = "/sys/class/infiniband";
-  std::vector<std::string> ports;
-  for (const std::string& device : names_in(devices)) {
-    for (const std::string& port : names_in(devices / device / "ports"))
-      ports.push_back(fmt::format("{}:{}", device, port));
+  std::vector<std::string> names;
+  for (const auto& device : entries("/sys/class/infiniband")) {
+    for (const auto& port : entries(device / "ports")) {
+      if (is_active(port))
+        names.push_back(fmt::format("{}:{}", device.filename().string(), port.filename().string()));
+    }
   }
-  return ports;
+  return names;
 }
 
 std::string network_devices(const Config& config) {
   if (Environment::of_process().get("UCX_NET_DEVICES")) return {};
   const auto coordinator = bootstrap::Endpoint::parse(config.bootstrap_address);
-  if (!coordinator) return {};
-  const std::string interface = bootstrap::interface_toward(*coordinator);
-  if (interface.empty()) return {};
+  if (!coordinator || !is_loopback(coordinator->host)) return {};
   std::vector<std::string> devices = rdma_ports();
-  devices.push_back(interface);
+  devices.emplace_back("lo");
   return fmt::format("{}", fmt::join(devices, ","));
 }
 

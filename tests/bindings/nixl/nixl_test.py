@@ -193,7 +193,7 @@ def gpu_fallback():
     side.know(metadata)
     side.fill(7, 0, size)
     check(side.transfer("WRITE", "target", gpu_address, [(0, 0, 4096)], b"", "VRAM") == "DONE", "first write")
-    # Without a thread, a transfer posts 8 MiB with each call. So the long one posts for some hundred calls.
+    # Without a thread, a transfer posts 8 MiB with each call. So the long one posts for 256 calls.
     long = side.prepare("WRITE", "target", gpu_address, [(0, 0, size)] * times, b"long", "VRAM")
     short = side.prepare("WRITE", "target", host_address, [(0, 0, 4096)], b"short")
     states = [side.agent.transfer(handle) for handle in (short, long)]

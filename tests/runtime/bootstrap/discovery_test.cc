@@ -141,17 +141,5 @@ TEST(Endpoint, RankZeroListensWhereOthersReachIt) {
   EXPECT_EQ(listening_endpoint({"node7", 1}).host, "");
 }
 
-TEST(Endpoint, TheInterfaceThatLeadsThereIsFound) {
-  EXPECT_EQ(interface_toward({"127.0.0.1", 1}), "lo");
-  EXPECT_EQ(interface_toward({"::1", 1}), "lo");
-  EXPECT_EQ(interface_toward({"localhost", 1}), "lo");
-  EXPECT_EQ(interface_toward({"no-such-host.invalid", 1}), "");
-  for (const std::string& own : interface_addresses()) {
-    const std::string name = interface_toward({own, 1});
-    EXPECT_NE(name, "lo") << own;
-    EXPECT_THAT(interface_addresses(name), ::testing::Contains(own)) << name;
-  }
-}
-
 }  // namespace
 }  // namespace dunlin::bootstrap

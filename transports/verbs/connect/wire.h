@@ -64,8 +64,8 @@ struct Request {
   std::uint8_t is_resumed;  // 1: the lane had a connection, which was lost or given up
   std::uint8_t rail;        // 0: the lane itself; otherwise the number of a rail of the lane
 
-  // `token`: this end's; `ranks`: how many the job has. Accepts more bytes than a request has,
-  // since providers may pad them. The message of an error begins with "its request" or "it".
+  // `token` is this end's, and `ranks` the job's number of ranks. Bytes behind the request, which
+  // providers may add, are ignored. Messages of errors begin with "its request" or "it".
   static Result<Request> decode(std::span<const std::byte> bytes, std::uint64_t token,
                                 std::size_t ranks);
 };
@@ -78,7 +78,7 @@ struct Answer {
   std::uint8_t version;
   std::uint8_t reserved[7];
 
-  // Accepts more bytes than an answer has, as Request::decode() does.
+  // Bytes behind the answer are ignored, as by Request::decode().
   static Result<Answer> decode(std::span<const std::byte> bytes);
 };
 // The connection manager carries 56 bytes from the connecting end over RC, and 196 from the

@@ -38,7 +38,7 @@ class SendWindow {
   // These count notifications:
   bool has_mailbox_room() const { return on_the_way() != mailbox_.slots; }
   std::uint64_t next_notification() { return ++notified_; }
-  // How many were sent that the peer has not taken.
+  // The number of notifications that the peer has not taken yet.
   std::uint64_t on_the_way() const { return notified_ - taken_; }
   // The address of the slot that the next notification's record goes to.
   std::uint64_t next_slot() const {
@@ -52,8 +52,8 @@ class SendWindow {
   std::uint32_t mailbox_key() const { return mailbox_.mailbox_key; }
   // The work request of this notification (0: none) has completed.
   void note_arrival(std::uint64_t notification) { arrived_ = std::max(arrived_, notification); }
-  // The peer has taken notifications up to one whose number ends in these 31 bits. Ignored if none
-  // of those on the way has such a number, as in a late credit of an earlier connection.
+  // The peer has taken notifications up to one whose number ends in these 31 bits. A late credit of
+  // an earlier connection names none of those that are on the way, and is ignored.
   void take_credit(std::uint32_t told);
 
   // Whether a valid answer of the peer to a connection request fits what this end knows.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,23 @@ namespace dunlin::binding {
 
 using collective::Collective;
 using collective::DataType;
+
+namespace {
+
+// An exception that only one rank throws must not keep it from the agreement, where the others
+// wait.
+template <typename Step>
+Status without_exceptions(std::string_view what, Step&& step) {
+  try {
+    return step();
+  } catch (const std::bad_alloc&) {
+    return {Code::kResourceExhausted, fmt::format("{}: there is not enough memory", what)};
+  } catch (const std::length_error& error) {
+    return {Code::kInvalidArgument, fmt::format("{}: {}", what, error.what())};
+  }
+}
+
+}  // namespace
 
 Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHandle& communicator,
                                          std::vector<std::uint8_t> ours, std::string_view name,
@@ -69,13 +88,15 @@ Status attach_together(Session& session, const Session::MakeResident& make,
                        const std::function<Status()>& connect, std::string_view what,
                        std::string_view alike, const Session::Interrupt& interrupt) {
   std::shared_ptr<Resident> made;
-  Status status =
-      session.attach([&](transport::Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-        DUNLIN_ASSIGN(made, make(fabric));
-        return made;
-      });
+  Status status = without_exceptions(what, [&] {
+    return session.attach([&](transport::Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+      DUNLIN_ASSIGN(made, make(fabric));
+      return made;
+    });
+  });
   status = agree(session, std::move(status), what, alike, interrupt);
-  if (status.is_ok()) status = agree(session, connect(), what, {}, interrupt);
+  if (status.is_ok())
+    status = agree(session, without_exceptions(what, connect), what, {}, interrupt);
   if (!status.is_ok() && made) session.detach(*made);
   return status;
 }

@@ -56,9 +56,13 @@ class Neighbors::Average : public ResidentOperation {
   explicit Average(std::shared_ptr<Exchange> exchange)
       : ResidentOperation(exchange), exchange_(std::move(exchange)) {}
 
-  Status begin(const NeighborCall& call) {
+  // `name`: of the call, as the present members know it. After others have died, messages of theirs
+  // for earlier calls may still come.
+  Status begin(const NeighborCall& call, const std::string& name) {
     if (exchange_->get() == nullptr) return closed();
-    DUNLIN_ASSIGN(request_, start(*exchange_->get(), call));
+    NeighborCall named = call;
+    named.name = name;
+    DUNLIN_ASSIGN(request_, start(*exchange_->get(), named));
     is_in_progress_ = true;
     return Status::ok();
   }
@@ -124,9 +128,9 @@ class Neighbors::AnyGather final : public ResidentOperation, public NeighborGath
   explicit AnyGather(std::shared_ptr<Exchange> exchange)
       : ResidentOperation(exchange), exchange_(std::move(exchange)) {}
 
-  Status begin(const NeighborCall& call) {
+  Status begin(const NeighborCall& call, std::string name) {
     if (exchange_->get() == nullptr) return closed();
-    name_ = call.name;
+    name_ = std::move(name);
     call_ = call;
     call_.name = name_;
     for (const auto& source : call.sources) ranks_.push_back(source.rank);
@@ -256,7 +260,7 @@ Result<std::shared_ptr<Neighbors>> Neighbors::create(Session& session, std::stri
 Result<std::shared_ptr<SessionOperation>> Neighbors::start(const NeighborCall& call) {
   return session_.start([&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
     auto operation = std::make_shared<Average>(exchange_);
-    DUNLIN_TRY(operation->begin(call));
+    DUNLIN_TRY(operation->begin(call, session_.name_of_epoch(call.name)));
     return std::shared_ptr<SessionOperation>(std::move(operation));
   });
 }
@@ -265,7 +269,7 @@ Status Neighbors::average(const NeighborCall& call, const Session::Interrupt& in
                           std::shared_ptr<SessionOperation>* unfinished) {
   const auto make = [&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
     auto operation = std::make_shared<Average>(exchange_);
-    DUNLIN_TRY(operation->begin(call));
+    DUNLIN_TRY(operation->begin(call, session_.name_of_epoch(call.name)));
     return std::shared_ptr<SessionOperation>(std::move(operation));
   };
   return session_.run(make, session_.config().deadline, interrupt, unfinished);
@@ -278,7 +282,7 @@ Result<Neighbors::Gathering> Neighbors::start_gather(const NeighborCall& call,
   gather->when_over(std::move(when_over));
   DUNLIN_ASSIGN(auto operation,
                 session_.start([&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-                  DUNLIN_TRY(gather->begin(call));
+                  DUNLIN_TRY(gather->begin(call, session_.name_of_epoch(call.name)));
                   return std::shared_ptr<SessionOperation>(gather);
                 }));
   return Gathering{std::move(operation), std::move(gather)};
@@ -290,7 +294,7 @@ Result<Neighbors::Gathering> Neighbors::start_gather_any(const NeighborCall& cal
   gather->when_over(std::move(when_over));
   DUNLIN_ASSIGN(auto operation,
                 session_.start([&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-                  DUNLIN_TRY(gather->begin(call));
+                  DUNLIN_TRY(gather->begin(call, session_.name_of_epoch(call.name)));
                   return std::shared_ptr<SessionOperation>(gather);
                 }));
   return Gathering{std::move(operation), std::move(gather)};

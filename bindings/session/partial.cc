@@ -257,7 +257,7 @@ Result<std::shared_ptr<PartialReduces>> PartialReduces::create(Session& session)
 Session::Make PartialReduces::maker(const std::string& name, const Call& call) const {
   return [&, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
     auto operation = std::make_shared<Reduce>(body_);
-    DUNLIN_TRY(operation->begin(name, call));
+    DUNLIN_TRY(operation->begin(session_.name_of_epoch(name), call));
     return std::shared_ptr<SessionOperation>(std::move(operation));
   };
 }

@@ -191,6 +191,10 @@ class Session {
   // dropped without the lock, because dropping an object of Python takes the GIL.
   // SessionOperation::hold() may drop its memory under the lock, so it is not for such objects.
   void keep_until_over(std::shared_ptr<SessionOperation> operation, std::shared_ptr<void> memory);
+  // The name under which the present members make calls, which differs from that of former members:
+  // a message that was sent before the members changed is not taken for a later call's. Needs the
+  // lock.
+  std::string name_of_epoch(std::string_view name) const;
   // Returns 1, 2, ...: the same number at all ranks if all call it in the same order.
   std::uint64_t next_number() {
     const Turn turn(*this);

@@ -20,6 +20,11 @@ constexpr int kNumberBits = 32;
 
 }  // namespace
 
+std::string Session::name_of_epoch(std::string_view name) const {
+  const std::uint64_t epoch = last_number_ >> kNumberBits;
+  return epoch == 0 ? std::string(name) : fmt::format("{} (epoch {})", name, epoch);
+}
+
 bool Session::is_member() const {
   return std::ranges::binary_search(bootstrap_->membership().members, job_.rank);
 }

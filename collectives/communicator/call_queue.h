@@ -52,6 +52,12 @@ class CallQueue {
   }
   // True if no lane accesses this member's memory any more.
   bool is_quiet() const;
+  // Ends all calls that are not over with this error, for good, as after the death of a member:
+  // their memory is the callers' again, and nothing is written to it any more. Keeps an earlier
+  // error.
+  void give_up(const Status& why) {
+    if (error_.is_ok()) (void)fail(why);
+  }
   // Gives up all calls that are not over, for good. Call it again until is_quiet().
   void stop();
 

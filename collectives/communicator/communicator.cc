@@ -11,6 +11,7 @@
 #include "collectives/schedule/choose.h"
 #include "collectives/waiting/expiry.h"
 #include "collectives/waiting/member_watch.h"
+#include "collectives/waiting/outlasting.h"
 #include "runtime/topology.h"
 
 namespace dunlin::collective {
@@ -247,8 +248,10 @@ void Communicator::progress() {
 
 Status Communicator::test(const CollectiveRequest& request) {
   impl_->members->fabric().progress();
-  DUNLIN_TRY(impl_->calls.progress());
+  Status advanced = impl_->calls.progress();
+  // A completed operation stays completed when a later one fails.
   if (impl_->calls.is_over(request)) return Status::ok();
+  DUNLIN_TRY(std::move(advanced));
   DUNLIN_TRY(impl_->look_around());
   // Only waits check for dead members, and this caller may never wait.
   const PeerTable& peers = impl_->members->fabric().peers();
@@ -293,7 +296,9 @@ Status Communicator::wait(const CollectiveRequest& request, Duration timeout,
     if (is_check_due || calls.is_in_doubt()) DUNLIN_TRY(calls.check_stall(fabric.clock().now()));
     return Status::busy();
   };
-  return impl_->watch.wait(poll, awaiting(calls), timeout);
+  Status status = impl_->watch.wait(poll, awaiting(calls), timeout);
+  if (status.code() == Code::kPeerDead) calls.give_up(status);
+  return status;
 }
 
 std::vector<transport::Awaited> Communicator::awaited() const {
@@ -327,8 +332,14 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
     std::int32_t color = 0;
     std::int32_t key = 0;
   };
-  const Choice own{color, key};
-  std::vector<Choice> choices(static_cast<std::size_t>(size()));
+  struct Buffers {
+    Choice own;
+    std::vector<Choice> choices;
+  };
+  Outlasting<Buffers> buffers;
+  const Choice own = buffers->own = {color, key};
+  std::vector<Choice>& choices = buffers->choices;
+  choices.resize(static_cast<std::size_t>(size()));
   const int number = impl_->splits++;
   if (impl_->members->is_on_gpu()) {
     // The choices are in host memory, so they travel through the bootstrap.
@@ -336,8 +347,10 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
                                         std::as_bytes(std::span(&own, 1)),
                                         std::as_writable_bytes(std::span(choices))));
   } else {
-    DUNLIN_TRY(
-        all_gather(&own, choices.data(), sizeof own / sizeof(std::int32_t), DataType::kInt32));
+    Status status = all_gather(&buffers->own, choices.data(), sizeof own / sizeof(std::int32_t),
+                               DataType::kInt32);
+    buffers.settle(fabric(), status);
+    DUNLIN_TRY(std::move(status));
   }
   std::vector<int> order;
   for (int rank = 0; rank < size(); ++rank) {

@@ -51,6 +51,12 @@ std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks, Rank self, 
 Status check(const NeighborCall& call, bool is_reduction, Rank self, int size) {
   DUNLIN_TRY(check(call.sources, "source", self, size));
   DUNLIN_TRY(check(call.destinations, "destination", self, size));
+  // With this limit, no size in bytes overflows.
+  constexpr std::size_t kMostElements = std::size_t{1} << 40;
+  if (call.count > kMostElements) {
+    return {Code::kInvalidArgument, fmt::format("'{}': {} elements, at most {} are possible",
+                                                call.name, call.count, kMostElements)};
+  }
   if (!is_reduction) return Status::ok();
   if (is_integer(call.type)) {
     return {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "collectives/waiting/outlasting.h"
 
 namespace dunlin::collective {
 namespace {
@@ -62,11 +65,20 @@ Status compare_claims(std::span<const std::uint8_t> all, int ranks) {
 Status check_neighbors(Communicator& communicator, const NeighborCall& call) {
   const Rank self(communicator.rank());
   const int size = communicator.size();
-  const std::vector<std::uint8_t> ours = neighbor::claims_of(call, self, size);
-  std::vector<std::uint8_t> all(ours.size() * ours.size());
-  DUNLIN_TRY(communicator.all_gather(ours.data(), all.data(), ours.size(), DataType::kUint8));
+  struct Buffers {
+    std::vector<std::uint8_t> ours;
+    std::vector<std::uint8_t> all;
+  };
+  Outlasting<Buffers> buffers;
+  buffers->ours = neighbor::claims_of(call, self, size);
+  const std::size_t count = buffers->ours.size();
+  buffers->all.resize(count * count);
+  Status status =
+      communicator.all_gather(buffers->ours.data(), buffers->all.data(), count, DataType::kUint8);
+  buffers.settle(communicator.fabric(), status);
+  DUNLIN_TRY(std::move(status));
   DUNLIN_TRY(neighbor::check(call, false, self, size));
-  return neighbor::compare_claims(all, size);
+  return neighbor::compare_claims(buffers->all, size);
 }
 
 }  // namespace dunlin::collective

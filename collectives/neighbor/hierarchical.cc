@@ -216,11 +216,14 @@ void HierarchicalExchange::progress() {
 
 void HierarchicalExchange::fail(Status status) {
   failure_ = std::move(status);
-  // Ends the exchanges, so that their memory is the callers' again.
+  // The memory of all calls is the callers' again. This ends the exchanges.
   for (const auto& operation : operations_) {
     if (operation->phase != Operation::Phase::kExchange) continue;
     (void)exchange_.wait(operation->request, Duration::zero());
   }
+  // Ends those within the machine.
+  means_.reset();
+  gathers_.reset();
 }
 
 HierarchicalExchange::Operation* HierarchicalExchange::find(HierarchicalRequest request) const {

@@ -81,6 +81,10 @@ void NeighborOperation::lose(Intake& intake, const Status& why) {
   if (!survives(why)) return fail(why);
   intake.is_lost = true;
   intake.token = 0;  // what still comes is of no use, as its place may have been averaged
+  if (intake.is_known) return;
+  // Without the announcement, nobody knows what these are.
+  for (Piece& piece : intake.pieces) give_back(piece);
+  intake.pieces.clear();
 }
 
 void NeighborOperation::fail(Status why) {

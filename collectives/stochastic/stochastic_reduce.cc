@@ -71,6 +71,13 @@ Result<std::unique_ptr<StochasticReduce<T>>> StochasticReduce<T>::prepare(transp
                                                       options.name, options.neighborhood.in.size(),
                                                       options.neighborhood.in_weights.size()));
   }
+  // With this limit, no size in bytes overflows.
+  constexpr std::size_t kMostElements = std::size_t{1} << 40;
+  if (options.count > kMostElements) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': a model of {} elements, at most {} are possible", options.name,
+                              options.count, kMostElements));
+  }
   std::unique_ptr<StochasticReduce> reduce(new StochasticReduce(fabric, std::move(options)));
   DUNLIN_TRY(reduce->allocate());
   return reduce;
@@ -323,6 +330,7 @@ void StochasticReduce<T>::average_versioned() {
     sum += options_.neighborhood.in_weights[edge];
   }
   report_.inputs = static_cast<std::uint32_t>(inputs_.size());
+  if (sum == 0) return;  // the own model counts for nothing, and there is no other one
   // Equal weights divided by their sum would miss one over their number by a rounding.
   const auto is_own = [own = options_.neighborhood.self_weight](double each) {
     return each == own;

@@ -199,6 +199,34 @@ def raises():
     assert dunlin.members() == list(range(RANKS))
 
 
+def epochs():
+    """Before they agree on the survivors, one rank makes a call that the others don't make."""
+    dunlin.init()
+    x = float(dunlin.rank()) * np.ones(3)
+    for step in range(3):
+        die_before(step)
+        dunlin.neighbor_average(x, dict.fromkeys(others(), 0.25), others(), 0.25)
+        if dunlin.rank() in (0, 2):
+            dunlin.partial_all_reduce(np.ones(3), [0, 2])
+    die_before(3)
+    if dunlin.rank() == 0:
+        try:
+            dunlin.neighbor_average(x, dict.fromkeys(others(), 0.25), others(), 0.25)
+        except dunlin.PeerDeadError as error:
+            assert error.peer == 1, error
+        else:
+            raise AssertionError("no error")
+    assert dunlin.reform() == living(3)
+    alive = [rank for rank in living(3) if rank != dunlin.rank()]
+    for step in range(3):
+        y = (10.0 * step + dunlin.rank()) * np.ones(3)
+        average = dunlin.neighbor_average(y, dict.fromkeys(alive, 0.25), alive, 0.5)
+        expected = 0.5 * y + 0.25 * sum((10.0 * step + rank) * np.ones(3) for rank in alive)
+        np.testing.assert_array_equal(average, expected)
+        if dunlin.rank() in (0, 2):
+            np.testing.assert_array_equal(dunlin.partial_all_reduce(y, [0, 2], "sum"), 2 * (10.0 * step + 1) * np.ones(3))
+
+
 def some():
     """A rank that has not asked for it is told, and so are the others."""
     try:
@@ -217,5 +245,5 @@ def some():
 
 
 {"mean": mean, "sum": push, "moment": moment, "gather": gather, "reform": reform, "windows": windows, "shares": shares,
- "raise": raises, "some": some}[CASE]()
+ "raise": raises, "epochs": epochs, "some": some}[CASE]()
 print(f"rank {RANK} has survived", flush=True)

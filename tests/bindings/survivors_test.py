@@ -77,6 +77,9 @@ class Arrays(SurvivorsTest):
     def test_windows_share_what_was_for_the_dead(self):
         self.run_case("shares", "1:5", dead=[1])
 
+    def test_messages_from_before_an_agreement_are_not_taken_for_later_ones(self):
+        self.run_case("epochs", "1:3", dead=[1])
+
     def test_without_asking_for_it_a_death_is_an_error(self):
         self.run_case("raise", "1:5", dead=[1])
 

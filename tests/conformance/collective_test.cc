@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <random>
 
@@ -294,15 +293,17 @@ TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
 }
 
 TEST(CollectiveTuning, WithoutOneSmallAllReducesHeedWhatMessagesCost) {
-  run_ranks({.kind = PeerKind::kThreads, .size = 3, .killed = {}}, [](Fabric& fabric) {
-    auto communicator = Communicator::create(fabric, {.name = "world", .members = {}}).value();
-    const Rank next((fabric.rank().value() + 1) % fabric.size());
-    ASSERT_TRUE(fabric.link(next).is_ok());
-    const bool is_tcp = fabric.transport_of(next) == "tcp";
-    const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
-    EXPECT_EQ(communicator->choose(call).value()->name, is_tcp ? "recursive-doubling" : "direct");
-    sync(fabric, "chosen");
-  });
+  run_ranks(
+      {.kind = PeerKind::kThreads, .size = 3, .killed = {}, .configure = {}}, [](Fabric& fabric) {
+        auto communicator = Communicator::create(fabric, {.name = "world", .members = {}}).value();
+        const Rank next((fabric.rank().value() + 1) % fabric.size());
+        ASSERT_TRUE(fabric.link(next).is_ok());
+        const bool is_tcp = fabric.transport_of(next) == "tcp";
+        const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
+        EXPECT_EQ(communicator->choose(call).value()->name,
+                  is_tcp ? "recursive-doubling" : "direct");
+        sync(fabric, "chosen");
+      });
 }
 
 TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
@@ -395,66 +396,6 @@ TEST(CollectiveErrors, DifferentCallsAreFoundOut) {
     // The error stays.
     EXPECT_EQ(communicator.barrier().code(), Code::kInvalidArgument);
   });
-}
-
-// The members that don't wait for the dead member itself get the error, too.
-TEST(CollectiveErrors, ADeathEndsItForEveryMember) {
-  run_ranks(
-      {.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
-      [](Fabric& fabric) {
-        auto communicator = Communicator::create(fabric, {}).value();
-        std::vector<float> values(20'000, 1);
-        const auto reduce = [&] {
-          return communicator->run(
-              {Collective::kAllReduce, values.data(), values.data(), values.size(), {}, 0, "ring"});
-        };
-        for (int i = 0; i < 3; ++i) ASSERT_TRUE(reduce().is_ok());
-        sync(fabric, "all are in");
-        if (fabric.rank() == Rank(3)) raise(SIGKILL);
-        const TimePoint began = fabric.clock().now();
-        Status status;
-        while (status.is_ok()) status = reduce();
-        EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
-        EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
-        EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * timeout_factor());
-      });
-}
-
-// Before the members know one another, they meet by the coordinator, which knows of the death.
-TEST(CollectiveErrors, ADeathBeforeTheStartIsNoticedAtOnceAndNamed) {
-  run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
-            [](Fabric& fabric) {
-              sync(fabric, "all are in");
-              const TimePoint began = fabric.clock().now();
-              if (fabric.rank() == Rank(3)) raise(SIGKILL);
-              const Status status = Communicator::create(fabric, {}).status();
-              EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
-              EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
-              EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * timeout_factor());
-            });
-}
-
-// Ranks that don't spin use another wait than ranks that do.
-TEST(CollectiveErrors, ADeathAfterItsEndLeavesACallAlone) {
-  run_ranks(
-      {.kind = PeerKind::kProcesses,
-       .size = 3,
-       .killed = {2},
-       .configure = [](Config& config) { config.spin_iterations = 0; }},
-      [](Fabric& fabric) {
-        auto communicator = Communicator::create(fabric, {}).value();
-        Call barrier;
-        barrier.collective = Collective::kBarrier;
-        const auto request = communicator->start(barrier);
-        ASSERT_TRUE(request.is_ok()) << request.status().to_string();
-        ASSERT_TRUE(progress_until(fabric, [&] { return communicator->test(*request).is_ok(); }));
-        sync(fabric, "all are through");
-        if (fabric.rank() == Rank(2)) raise(SIGKILL);
-        ASSERT_TRUE(progress_until(fabric, [&] { return !fabric.peers().is_present(Rank(2)); }));
-        const Status status = communicator->wait(*request, std::chrono::seconds(1));
-        EXPECT_TRUE(status.is_ok()) << status.to_string();
-        EXPECT_EQ(communicator->barrier().code(), Code::kPeerDead);
-      });
 }
 
 TEST(CollectiveErrors, AMissingMemberIsNamed) {

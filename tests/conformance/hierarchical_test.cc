@@ -201,6 +201,62 @@ TEST(HierarchicalDeath, EndsTheCallsOfItsMachineAndItsPlace) {
             });
 }
 
+// Rank 0 crosses with rank 1, which dies, while its next call waits for rank 2 of its machine. Both
+// calls fail, and their memory is rank 0's again, though rank 2 makes the second call then.
+TEST(HierarchicalDeath, GivesTheMemoryOfAllCallsBack) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {1}, .configure = {}},
+            [](Fabric& fabric) {
+              const Site site(fabric, 2);
+              std::vector<double> data(20'000, 1.0);
+              NeighborCall call = ring_call(site);
+              call.input = call.output = data.data();
+              call.count = data.size();
+              ASSERT_TRUE(site.averages->run(call).is_ok());
+              sync(fabric, "averaged");
+              const int self = fabric.rank().value();
+              if (self == 1) kill(getpid(), SIGKILL);
+              if (self == 3) return;
+              Bootstrap& bootstrap = fabric.bootstrap();
+              const Duration limit = std::chrono::seconds(60) * timeout_factor();
+              std::vector<double> first(3, 1.0);
+              NeighborCall crossing = call;
+              crossing.name = "crossing";
+              crossing.input = crossing.output = first.data();
+              crossing.count = first.size();
+              std::ranges::fill(data, 2.0 + self);
+              call.name = "waiting";
+              const auto begun = site.averages->start(crossing);
+              if (self == 2) {
+                const auto is_told = [&] {
+                  site.averages->progress();
+                  return bootstrap.lookup("rank 0 has the error", Duration::zero()).is_ok();
+                };
+                ASSERT_TRUE(progress_until(fabric, is_told));
+                (void)site.averages->start(call);
+                for (int i = 0; i < 1000; ++i) {
+                  fabric.progress();
+                  site.averages->progress();
+                }
+                ASSERT_TRUE(bootstrap.publish("rank 2 has made the call", {}).is_ok());
+                ASSERT_TRUE(bootstrap.lookup("rank 0 has looked", limit).is_ok());
+                return;
+              }
+              const auto waiting = site.averages->start(call);
+              if (begun && waiting) {
+                EXPECT_EQ(site.averages->wait(*begun, limit).code(), Code::kPeerDead);
+                EXPECT_EQ(site.averages->wait(*waiting, limit).code(), Code::kPeerDead);
+              }
+              const std::vector<double> before = data;
+              ASSERT_TRUE(bootstrap.publish("rank 0 has the error", {}).is_ok());
+              ASSERT_TRUE(progress_until(fabric, [&] {
+                return bootstrap.lookup("rank 2 has made the call", Duration::zero()).is_ok();
+              }));
+              for (int i = 0; i < 1000; ++i) fabric.progress();
+              EXPECT_EQ(data, before);
+              ASSERT_TRUE(bootstrap.publish("rank 0 has looked", {}).is_ok());
+            });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, HierarchicalTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

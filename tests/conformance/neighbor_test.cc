@@ -345,6 +345,11 @@ TEST_P(NeighborTest, WhatIsWrongAtOnceIsRefused) {
     call.output = data;
     call.type = DataType::kInt32;
     EXPECT_EQ(code(), Code::kInvalidArgument);
+    call.type = DataType::kFloat64;
+    for (const std::size_t huge : {std::size_t{1} << 61, SIZE_MAX}) {  // its bytes overflow
+      call.count = huge;
+      EXPECT_EQ(code(), Code::kInvalidArgument);
+    }
     EXPECT_EQ(exchange->outstanding(), 0u);
     EXPECT_EQ(NeighborExchange::create(fabric, {.name = "tiny", .slot_bytes = 64}).status().code(),
               Code::kInvalidArgument);

@@ -175,6 +175,41 @@ TEST_P(ReduceTest, RanksWithModelsOfOtherTypesAreTold) {
   });
 }
 
+TEST_P(ReduceTest, AModelOfMoreBytesThanThereAreIsRefused) {
+  run(1, [](Fabric& fabric) {
+    ReduceOptions options;
+    options.membership = everybody(1);
+    options.count = std::size_t{1} << 62;
+    const Status status = StochasticReduce<float>::prepare(fabric, options).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  });
+}
+
+// Nothing has come from the neighbor, and the own model has no weight.
+TEST_P(ReduceTest, WithoutAnyWeightTheModelStays) {
+  run(2, [](Fabric& fabric) {
+    const Rank other(1 - fabric.rank().value());
+    ReduceOptions options;
+    options.membership = everybody(2);
+    options.neighborhood.in = options.neighborhood.out = {other};
+    options.neighborhood.in_weights = {1.0};
+    options.neighborhood.self_weight = 0;
+    options.count = 3;
+    options.mode = SyncMode::kAsync;
+    auto reduce = StochasticReduce<float>::prepare(fabric, options).value();
+    ASSERT_TRUE(reduce->connect().is_ok());
+    std::ranges::fill(reduce->model(), 7.0F);
+    sync(fabric, "connected");
+    if (fabric.rank() == Rank(0)) {
+      const auto report = reduce->reduce(std::chrono::seconds(60) * timeout_factor());
+      ASSERT_TRUE(report.is_ok()) << report.status().to_string();
+      EXPECT_EQ(report->inputs, 0u);
+      for (const float each : reduce->model()) EXPECT_EQ(each, 7.0F);
+    }
+    sync(fabric, "reduced");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, ReduceTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

@@ -193,7 +193,9 @@ Status DistributedMutex::cancel() {
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has no request to withdraw",
                                                 options_.name, fabric_.rank().value())};
   }
-  protocol_->release(has_heard_);
+  // It may have been granted after the death of a holder, of which the next one has to hear then.
+  constexpr bool kHasHeard = false;
+  protocol_->release(kHasHeard);
   return protocol_->progress();
 }
 

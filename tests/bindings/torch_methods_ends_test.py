@@ -147,7 +147,9 @@ class Absent(unittest.TestCase):
             else:
                 with self.assertRaises(dunlin.DeadlineExceededError) as caught:
                     train(optimizer, model, 0, 1)
-                self.assertEqual(caught.exception.peer, 1, str(caught.exception))
+                # Around a ring, a rank waits for its predecessor, which may wait for rank 1 itself.
+                blamed = [1] if method != "straggler-ring" else [rank for rank in range(bf.size()) if rank != bf.rank()]
+                self.assertIn(caught.exception.peer, blamed, str(caught.exception))
                 with open(path + str(bf.rank()), "w"):
                     pass
                 # The average has continued.

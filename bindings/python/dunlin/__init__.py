@@ -347,7 +347,8 @@ def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="
     sources: the ranks whose x this rank receives: {rank: weight}, or ranks, whose weights are 1. None: no ranks.
     destinations: the ranks that receive this rank's x, in the same form. Both may differ from call to call.
     name: the k-th call of a name in which a rank sends to another matches the k-th call of that name in which the other
-        rank receives from it. Other calls in progress don't matter.
+        rank receives from it. Other calls in progress don't matter. Each name takes about 100 bytes per neighbor until
+        shutdown(), so use the same ones again.
 
     Only the neighbors concerned take part. x has a floating-point type and the same size at all of them, otherwise
     InvalidArgumentError is raised. x may be in the memory of a GPU, at all of them or at none; a process uses one GPU

@@ -62,6 +62,13 @@ GroupAverage::GroupAverage(transport::Fabric& fabric, GroupAverageOptions option
 
 Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fabric,
                                                            GroupAverageOptions options) {
+  // With this limit, no size in bytes overflows.
+  constexpr std::size_t kMostElements = std::size_t{1} << 40;
+  if (options.count > kMostElements) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': a model of {} elements, at most {} are possible", options.name,
+                              options.count, kMostElements));
+  }
   const bool is_static = options.source == GroupSource::kStatic;
   options.groups.policy = policy_of(options.source);
   options.partial.name = options.name;
@@ -155,11 +162,24 @@ void GroupAverage::progress() {
 
 Status GroupAverage::test() {
   progress();
-  DUNLIN_TRY(error_);
-  if (state_ == State::kComputing)
-    return {Code::kNotFound, fmt::format("'{}': no average is in progress", options_.name)};
-  Status status = step();
-  if (status.is_error()) error_ = status;
+  Status status = error_;
+  if (!error_.is_error()) {
+    if (state_ == State::kComputing)
+      return {Code::kNotFound, fmt::format("'{}': no average is in progress", options_.name)};
+    status = step();
+    if (status.is_error()) error_ = status;
+  }
+  if (!error_.is_error() || !request_) return status;
+  // The model is the caller's again: no reduce may go on with it.
+  const bool was_inside = std::exchange(is_inside_, true);
+  const Status outcome = partial_->wait(*request_, Duration::zero());
+  request_.reset();
+  if (outcome.is_ok()) {
+    std::swap(model_, result_);
+  } else {
+    (void)move_model();  // the first error counts
+  }
+  is_inside_ = was_inside;
   return status;
 }
 
@@ -255,8 +275,9 @@ Status GroupAverage::begin_reduce(const Group& group) {
 Status GroupAverage::end_reduce(Status outcome) {
   request_.reset();
   if (outcome.is_error()) {
+    Status moved = move_model();
     if (!service_ || !is_due_to_others(outcome.code())) return outcome;
-    DUNLIN_TRY(move_model());
+    DUNLIN_TRY(std::move(moved));
     return fail(std::move(outcome));
   }
   std::swap(model_, result_);

@@ -28,6 +28,8 @@ class Meeting {
       if (!may_pass(status.code())) return std::move(status).with_peer(peer);
       if (!failing_since_) failing_since_ = now;
       if (now - *failing_since_ >= kNewsTime) return std::move(status).with_peer(peer);
+    } else {
+      failing_since_.reset();
     }
     lookups_.put_off(now);
     return Status::busy();

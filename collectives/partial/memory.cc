@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "collectives/communicator/window.h"
@@ -14,6 +15,10 @@ std::size_t Memory::base(Rank rank) {
 }
 
 Result<OwnWindow*> Memory::allocate(std::size_t size, Publish publish) {
+  if (size > PTRDIFF_MAX - kPage) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': {} bytes are more than there can be", name_, size));
+  }
   // Memory of twice the size is not taken up by a small window.
   const auto idle = std::ranges::find_if(windows_, [size](const auto& window) {
     return is_idle(*window) && window->capacity >= size && window->capacity / 2 <= size;

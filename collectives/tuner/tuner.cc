@@ -1,10 +1,15 @@
 #include "collectives/tuner/tuner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "collectives/schedule/cost.h"
 #include "collectives/schedule/gpu_compute.h"
+#include "collectives/waiting/outlasting.h"
 #include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::collective {
@@ -30,14 +35,46 @@ class Tuner {
     if (meeting_.is_on_gpu())
       return Status(Code::kInvalidArgument,
                     "tuning a communicator of GPUs takes one of host memory for the times");
+    DUNLIN_TRY(check_options());
     DUNLIN_ASSIGN(memory_, communicator_.allocate(2 * options_.largest_bytes));
-    Status status = measure_all();
+    // After an error, calls may still use the memory. The communicator frees it at its end.
+    DUNLIN_TRY(measure_all());
     DUNLIN_TRY(communicator_.free(memory_));
-    if (!status.is_ok()) return status;
     return std::move(tuning_);
   }
 
  private:
+  // Figures that ranks agree on by a call, which may go on after it has expired.
+  struct Figures {
+    double values[2];
+  };
+
+  Status check_options() const {
+    constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+    const auto refuse = [](const std::string& why) {
+      return Status(Code::kInvalidArgument, "tuning: " + why);
+    };
+    if (options_.factor < 2)
+      return refuse(fmt::format("a factor of {} leads to no larger size", options_.factor));
+    if (options_.smallest_bytes < kElement || options_.largest_bytes < 2 * kElement ||
+        options_.largest_bytes > kMostBytes) {
+      return refuse(fmt::format("sizes of {} to {} bytes; possible are {} to {}",
+                                options_.smallest_bytes, options_.largest_bytes, kElement,
+                                kMostBytes));
+    }
+    return Status::ok();
+  }
+
+  static Status take_largest(Communicator& among, Figures& figures) {
+    Outlasting<Figures> shared;
+    *shared = figures;
+    Status status = among.all_reduce(shared->values, shared->values, std::size(figures.values),
+                                     {DataType::kFloat64, ReduceOp::kMax});
+    figures = *shared;
+    shared.settle(among.fabric(), status);
+    return status;
+  }
+
   Status measure_all() {
     tuning_.shape = communicator_.shape();
     DUNLIN_TRY(measure_links());
@@ -66,8 +103,9 @@ class Tuner {
       DUNLIN_TRY(among.barrier());
       const TimePoint began = clock_.now();
       for (std::int64_t i = 0; i < count; ++i) DUNLIN_TRY(function());
-      double seconds = to_seconds(clock_.now() - began) / static_cast<double>(count);
-      DUNLIN_TRY(among.all_reduce(&seconds, &seconds, 1, {DataType::kFloat64, ReduceOp::kMax}));
+      Figures slowest{{to_seconds(clock_.now() - began) / static_cast<double>(count), 0}};
+      DUNLIN_TRY(take_largest(among, slowest));
+      const double seconds = slowest.values[0];
       // The first repetition tells how many calls there is time for.
       if (repetition > 0) best = std::min(best, seconds);
       const double share = to_seconds(options_.time) / kRepetitions;
@@ -101,10 +139,10 @@ class Tuner {
       DUNLIN_ASSIGN(host_pair, meeting_.split(takes_part ? 0 : 1, rank));
     }
     Communicator& pair_meeting = host_pair ? *host_pair : *pair;
-    double figures[2] = {0, 0};
+    Figures figures{};
     if (takes_part) {
       // alpha: an exchange of signals. beta: an exchange of a megabyte, both ways at once.
-      DUNLIN_ASSIGN(figures[0], time(pair_meeting, [&] { return pair->barrier(); }));
+      DUNLIN_ASSIGN(figures.values[0], time(pair_meeting, [&] { return pair->barrier(); }));
       DUNLIN_ASSIGN(const auto memory, pair->allocate(3 * kLongBytes));
       const Call call{Collective::kAllGather,
                       memory.data(),
@@ -114,10 +152,11 @@ class Tuner {
                       0,
                       "ring"};
       DUNLIN_ASSIGN(const double seconds, time(pair_meeting, [&] { return pair->run(call); }));
-      figures[1] = std::max(0.0, seconds - figures[0]) / static_cast<double>(kLongBytes);
+      figures.values[1] =
+          std::max(0.0, seconds - figures.values[0]) / static_cast<double>(kLongBytes);
     }
-    DUNLIN_TRY(meeting_.all_reduce(figures, figures, 2, {DataType::kFloat64, ReduceOp::kMax}));
-    return MeasuredLink{"", figures[0], figures[1]};
+    DUNLIN_TRY(take_largest(meeting_, figures));
+    return MeasuredLink{"", figures.values[0], figures.values[1]};
   }
 
   Status measure_kernel() {

@@ -13,6 +13,7 @@ template <typename Buffers>
 class Outlasting {
  public:
   Buffers* operator->() { return &kept_->buffers; }
+  Buffers& operator*() { return kept_->buffers; }
 
   // Call it with the outcome of the operation. If the operation may still use the buffers, as after
   // a timeout, the fabric keeps them until it ends.

@@ -123,6 +123,12 @@ TEST(PiecesTest, CoverThePartFromItsEndWhateverIsReadyFirst) {
   EXPECT_EQ(rest.ready(), 3u);
 }
 
+TEST(PiecesTest, ASizeWithoutALimitMakesOnePiece) {
+  const Pieces pieces({0, 25}, SIZE_MAX);
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces.at(0).count, 25u);
+}
+
 TEST(PiecesTest, SharesFollowOneAnother) {
   for (const std::size_t count : {5UL, 16UL, 17UL, 1003UL}) {
     std::size_t first = 0;

@@ -264,6 +264,23 @@ TEST(CollectiveSplit, ByColorAndKey) {
   });
 }
 
+TEST(CollectiveTuning, SizesThatCannotBeMeasuredAreRefused) {
+  run_with(PeerKind::kThreads, 2, [](Fabric&, Communicator& communicator) {
+    const auto code = [&](auto&& change) {
+      collective::TunerOptions options;
+      change(options);
+      return collective::tune(communicator, options).status().code();
+    };
+    for (const std::size_t factor : {0, 1})
+      EXPECT_EQ(code([&](auto& options) { options.factor = factor; }), Code::kInvalidArgument);
+    EXPECT_EQ(code([](auto& options) { options.smallest_bytes = 0; }), Code::kInvalidArgument);
+    for (const std::size_t largest : {std::size_t{7}, std::size_t{1} << 63}) {
+      EXPECT_EQ(code([&](auto& options) { options.largest_bytes = largest; }),
+                Code::kInvalidArgument);
+    }
+  });
+}
+
 TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
   run_with(PeerKind::kThreads, 3, [](Fabric&, Communicator& communicator) {
     collective::TunerOptions options;

@@ -22,7 +22,7 @@ Status check_range(ModelRange range, std::size_t count) {
 Pieces::Pieces(ModelRange whole, std::size_t piece_elements)
     : whole_(whole),
       piece_elements_(piece_elements),
-      missing_((whole.count + piece_elements - 1) / piece_elements) {
+      missing_(whole.count / piece_elements + (whole.count % piece_elements != 0 ? 1 : 0)) {
   reset();
 }
 

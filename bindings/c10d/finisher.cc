@@ -143,9 +143,9 @@ void Finisher::keep() {
       seen = taken_;
       stands_since = now;
       if (!errands_.empty()) runner_news_.notify_one();
-    } else if (now - stands_since >= kRunnerDelay && runners_.size() < kMostRunners) {
-      if (const Status status = add_runner(); !status.is_ok())
-        DUNLIN_WARN("callbacks of futures are delayed: {}", status.message());
+    } else if (now - stands_since >= kRunnerDelay) {
+      const Status status = runners_.size() < kMostRunners ? add_runner() : Status::ok();
+      if (!status.is_ok()) DUNLIN_WARN("callbacks of futures are delayed: {}", status.message());
       stands_since = now;
     }
     if (!errands_.empty()) {

@@ -51,24 +51,34 @@ Result<const Device*> Plugin::device(int number) const {
 
 void Plugin::close(std::unique_ptr<Comm> comm) {
   comm->detach();
+  auto is_over = std::make_shared<std::atomic<bool>>(false);
   // Without a thread, the comm ends here.
-  auto end = bootstrap::start_service_thread(
-      "dunlin-close", [ending = std::move(comm)]() mutable { ending.reset(); });
+  auto end = bootstrap::start_service_thread("dunlin-close",
+                                             [ending = std::move(comm), is_over]() mutable {
+                                               ending.reset();
+                                               *is_over = true;
+                                             });
   if (!end) {
     DUNLIN_WARN("a connection has ended in NCCL's thread: {}", end.status().message());
     return;
   }
   const std::lock_guard lock(mutex_);
-  ends_.push_back(std::move(*end));
+  // NCCL may make and close connections for as long as it likes.
+  std::erase_if(ends_, [](End& each) {
+    if (!*each.is_over) return false;
+    each.thread.join();
+    return true;
+  });
+  ends_.push_back({std::move(*end), std::move(is_over)});
 }
 
 void Plugin::await_ends() {
-  std::list<std::thread> ends;
+  std::list<End> ends;
   {
     const std::lock_guard lock(mutex_);
     ends.swap(ends_);
   }
-  for (std::thread& end : ends) end.join();
+  for (End& end : ends) end.thread.join();
 }
 
 }  // namespace dunlin::nccl

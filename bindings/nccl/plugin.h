@@ -3,6 +3,7 @@
 // process, which is never destroyed. Any thread.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -37,7 +38,12 @@ class Plugin {
   mutable std::mutex mutex_;
   std::vector<Device> devices_;
   Connector connector_;
-  std::list<std::thread> ends_;
+  // A thread that ends a connection, and whether it has done so.
+  struct End {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> is_over;
+  };
+  std::list<End> ends_;
 };
 
 }  // namespace dunlin::nccl

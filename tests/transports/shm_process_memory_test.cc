@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <functional>
@@ -182,6 +183,21 @@ TEST(ProcessMemoryErrors, UnmappedMemoryFailsTheOperationAndWhatFollows) {
     sync(fabric, "tried");
     EXPECT_EQ(fabric.board().sequence(memory.cell(0)), 0U);
   });
+}
+
+// poll() fails when a signal is handled, which says nothing of the peer.
+TEST(ProcessMemoryErrors, SignalsEndNothing) {
+  struct sigaction empty {};
+  empty.sa_handler = [](int) {};
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(SIGALRM, &empty, &before), 0);
+  constexpr itimerval kOften{{0, 20}, {0, 20}};
+  constexpr itimerval kNever{};
+  PeerProcess self(getpid());
+  ASSERT_EQ(setitimer(ITIMER_REAL, &kOften, nullptr), 0);
+  for (int i = 0; i < 200'000; ++i) ASSERT_FALSE(self.has_ended()) << "call " << i;
+  ASSERT_EQ(setitimer(ITIMER_REAL, &kNever, nullptr), 0);
+  ASSERT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
 }
 
 TEST(ProcessMemoryErrors, ADeathEndsWhatWaits) {

@@ -210,6 +210,7 @@ Status SlotExchange::connect_out(OutSlots& edge) {
     edge.slots.resize(options_.depth);
     return Status::ok();
   }
+  edge.slots.clear();  // connect() is called again when it, or what follows it, has failed
   DUNLIN_ASSIGN(edge.region, fabric_.import_region(edge.to, offer.region));
   for (std::uint32_t slot = 0; slot < options_.depth; ++slot) {
     DUNLIN_ASSIGN(

@@ -128,10 +128,11 @@ std::size_t Connection::progress() {
   events += inbox_.size() - before;
   if (state == PeerState::kLeft) {
     end(Status(Code::kClosed, "the peer has left the connection"));
-  } else if (!status.is_ok()) {
-    end(std::move(status));
   } else if (state == PeerState::kDead) {
-    end(bootstrap_->peers().check(peer()));
+    end(status.is_ok() ? bootstrap_->peers().check(peer()) : std::move(status));
+  } else if (!status.is_ok()) {
+    leave();  // otherwise, the peer would wait for the rest of a message
+    end(std::move(status));
   } else if (Status failure = failure_of(*link_); !failure.is_ok()) {
     leave();  // otherwise, the peer would wait for answers
     end(std::move(failure));

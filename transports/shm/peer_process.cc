@@ -54,7 +54,7 @@ Result<Fd> PeerProcess::watch() const {
 bool PeerProcess::has_ended() {
   if (!pidfd_.is_open()) pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   pollfd ended{pidfd_.get(), POLLIN, 0};
-  return pidfd_.is_open() && poll(&ended, 1, 0) != 0;
+  return pidfd_.is_open() && poll(&ended, 1, 0) == 1;  // a signal ends poll() with an error
 }
 
 Result<Fd> PeerProcess::open(OfferKey offer, int number, int flags) {

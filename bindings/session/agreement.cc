@@ -105,7 +105,7 @@ Status check_neighbors(Session& session, const collective::NeighborCall& call,
                        const Session::Interrupt& interrupt) {
   DUNLIN_TRY(session.check_fixed("a check of all ranks' neighbors"));
   const JobInfo& job = session.job();
-  const Status own = collective::neighbor::check(call, false, job.rank, job.size);
+  Status own = collective::neighbor::check(call, false, job.rank, job.size);
   DUNLIN_ASSIGN(const auto all,
                 gather(session, session.world(),
                        collective::neighbor::claims_of(call, job.rank, job.size), "", interrupt));

@@ -37,7 +37,7 @@ Status compare_claims(std::span<const std::uint8_t> all, int ranks) {
   const auto size = static_cast<std::size_t>(ranks);
   std::string differences;
   int count = 0;
-  const auto note = [&](std::string text) {
+  const auto note = [&](const std::string& text) {
     if (++count <= kMostNamed) differences += (differences.empty() ? "" : "; ") + text;
   };
   for (std::size_t from = 0; from < size; ++from) {

@@ -108,11 +108,11 @@ std::vector<Case> all_cases() {
   ring.options.graph = "ring";
   Case& local = add("LocalSgd", MethodKind::kLocalSgd);
   local.options.section_length = 4;
-  const std::pair<const char*, collective::SyncMode> kModes[] = {
+  const std::pair<const char*, collective::SyncMode> modes[] = {
       {"NotifyAck", collective::SyncMode::kNotifyAck},
       {"Bsp", collective::SyncMode::kBsp},
       {"Async", collective::SyncMode::kAsync}};
-  for (const auto& [name, mode] : kModes) {
+  for (const auto& [name, mode] : modes) {
     Case& stochastic = add(std::string("Stochastic") + name, MethodKind::kStochastic);
     stochastic.options.sync = mode;
     stochastic.options.graph = "root-expander";

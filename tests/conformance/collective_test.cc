@@ -95,7 +95,8 @@ void run_checked(Communicator& communicator, std::span<std::byte> memory,
 class Collectives : public ::testing::TestWithParam<std::tuple<PeerKind, int>> {};
 
 TEST_P(Collectives, EveryAlgorithmGivesTheReference) {
-  const auto [kind, size] = GetParam();
+  const PeerKind kind = std::get<0>(GetParam());
+  const int size = std::get<1>(GetParam());
   run_with(kind, size, [&](Fabric&, Communicator& communicator) {
     const std::span<std::byte> memory = communicator.allocate(std::size_t{8} << 20).value();
     for (const Algorithm& algorithm : collective::algorithms()) {
@@ -117,7 +118,8 @@ TEST_P(Collectives, EveryAlgorithmGivesTheReference) {
 }
 
 TEST_P(Collectives, SeveralAtATime) {
-  const auto [kind, size] = GetParam();
+  const PeerKind kind = std::get<0>(GetParam());
+  const int size = std::get<1>(GetParam());
   run_with(kind, size, [&](Fabric& fabric, Communicator& communicator) {
     constexpr std::size_t kCalls = 12;
     constexpr std::size_t kCount = 5000;
@@ -160,7 +162,8 @@ TEST_P(Collectives, SeveralAtATime) {
 }
 
 TEST_P(Collectives, TypesAndOperations) {
-  const auto [kind, size] = GetParam();
+  const PeerKind kind = std::get<0>(GetParam());
+  const int size = std::get<1>(GetParam());
   run_with(kind, size, [&](Fabric&, Communicator& communicator) {
     const int rank = communicator.rank();
     std::vector<std::int64_t> values{rank + 1, -rank, 5};
@@ -186,7 +189,8 @@ TEST_P(Collectives, TypesAndOperations) {
 
 // Random values: the order of sums shows in their last bits.
 TEST_P(Collectives, TheSameBitsOnAllRanksAndInEveryRun) {
-  const auto [kind, size] = GetParam();
+  const PeerKind kind = std::get<0>(GetParam());
+  const int size = std::get<1>(GetParam());
   run_with(kind, size, [&](Fabric&, Communicator& communicator) {
     constexpr std::size_t kCount = 3001;
     std::mt19937 random(static_cast<unsigned>(communicator.rank()));

@@ -47,8 +47,9 @@ double value(int rank, int step, std::size_t element) {
 
 double mean(const Site& site, int size, int machine, int step, std::size_t element) {
   double sum = 0;
+  const int ranks = size / site.machines;
   for (int rank = machine; rank < size; rank += site.machines) sum += value(rank, step, element);
-  return sum / (size / site.machines);
+  return sum / ranks;
 }
 
 // A ring of machines: the receivers' weights pull, and the senders' weights push.

@@ -325,7 +325,7 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Updat
     inputs_.push_back(view.tensor);
     weights_.push_back(static_cast<T>(one.weight));
   }
-  const bool is_to_self = what.result.data() == nullptr || (what.result.empty() && !self_.empty());
+  const bool is_to_self = what.result.empty();
   passes_.average(is_to_self ? self_ : what.result, self_.data(), static_cast<T>(what.self_weight),
                   inputs_, weights_);
   DUNLIN_TRY(passes_.finish());

@@ -208,6 +208,8 @@ TEST(HierarchicalDeath, GivesTheMemoryOfAllCallsBack) {
   run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {1}, .configure = {}},
             [](Fabric& fabric) {
               const Site site(fabric, 2);
+              // UCX may abort where a peer dies while it connects.
+              connect_all(fabric, "connected");
               std::vector<double> data(20'000, 1.0);
               NeighborCall call = ring_call(site);
               call.input = call.output = data.data();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "collectives/kernels/element_limit.h"
 #include "collectives/schedule/problem.h"
 #include "runtime/overlap.h"
 
@@ -36,8 +37,6 @@ Status check_arguments(const Call& call, int rank, int size) {
   if (call.count > 0 && (call.input == nullptr || (call.output == nullptr && has_result)))
     return {Code::kInvalidArgument,
             fmt::format("{}: the call passes no memory", to_string(call.collective))};
-  // With this limit, no size in bytes overflows.
-  constexpr std::size_t kMostElements = std::size_t{1} << 40;
   if (call.count > kMostElements) {
     return {Code::kInvalidArgument,
             fmt::format("{} of {} elements, at most {} are possible", to_string(call.collective),

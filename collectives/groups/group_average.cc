@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/kernels/element_limit.h"
 #include "collectives/partial/wire.h"
 
 namespace dunlin::collective {
@@ -62,8 +63,6 @@ GroupAverage::GroupAverage(transport::Fabric& fabric, GroupAverageOptions option
 
 Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fabric,
                                                            GroupAverageOptions options) {
-  // With this limit, no size in bytes overflows.
-  constexpr std::size_t kMostElements = std::size_t{1} << 40;
   if (options.count > kMostElements) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}': a model of {} elements, at most {} are possible", options.name,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "collectives/kernels/element_limit.h"
 #include "runtime/overlap.h"
 
 namespace dunlin::collective {
@@ -51,8 +52,6 @@ std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks, Rank self, 
 Status check(const NeighborCall& call, bool is_reduction, Rank self, int size) {
   DUNLIN_TRY(check(call.sources, "source", self, size));
   DUNLIN_TRY(check(call.destinations, "destination", self, size));
-  // With this limit, no size in bytes overflows.
-  constexpr std::size_t kMostElements = std::size_t{1} << 40;
   if (call.count > kMostElements) {
     return {Code::kInvalidArgument, fmt::format("'{}': {} elements, at most {} are possible",
                                                 call.name, call.count, kMostElements)};

@@ -83,16 +83,17 @@ void NeighborOperation::lose(Intake& intake, const Status& why) {
   intake.token = 0;  // what still comes is of no use, as its place may have been averaged
   if (intake.is_known) return;
   // Without the announcement, nobody knows what these are.
-  for (Piece& piece : intake.pieces) give_back(piece);
-  intake.pieces.clear();
+  give_back_all(intake);
 }
 
 void NeighborOperation::fail(Status why) {
   if (failure.is_ok()) failure = std::move(why);
-  for (Intake& intake : intakes) {
-    for (Piece& piece : intake.pieces) give_back(piece);
-    intake.pieces.clear();
-  }
+  for (Intake& intake : intakes) give_back_all(intake);
+}
+
+void NeighborOperation::give_back_all(Intake& intake) {
+  for (Piece& piece : intake.pieces) give_back(piece);
+  intake.pieces.clear();
 }
 
 Status NeighborOperation::accept(Intake& intake, const Header& header) {

@@ -132,6 +132,7 @@ class NeighborOperation {
   void consume(Intake& intake, std::size_t size);
   // Ends the use of a piece.
   void give_back(Piece& piece);
+  void give_back_all(Intake& intake);
   Status move(Piece& piece);
 
   std::size_t averaged_ = 0;  // bytes of the output that are averaged

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "collectives/kernels/average.h"
+#include "collectives/kernels/element_limit.h"
 #include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::collective {
@@ -71,8 +72,6 @@ Result<std::unique_ptr<StochasticReduce<T>>> StochasticReduce<T>::prepare(transp
                                                       options.name, options.neighborhood.in.size(),
                                                       options.neighborhood.in_weights.size()));
   }
-  // With this limit, no size in bytes overflows.
-  constexpr std::size_t kMostElements = std::size_t{1} << 40;
   if (options.count > kMostElements) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}': a model of {} elements, at most {} are possible", options.name,

@@ -1,6 +1,5 @@
 #include "collectives/training/synchronizer.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "collectives/training/methods/pieces.h"
-#include "collectives/waiting/expiry.h"
+#include "collectives/waiting/rounds.h"
 
 namespace dunlin::training {
 namespace {
@@ -241,20 +240,11 @@ std::vector<transport::Awaited> Synchronizer::Impl::awaited_present() const {
 Status Synchronizer::Impl::await_end(Duration timeout) {
   const TimePoint deadline = fabric_.clock().now() + timeout;
   for (;;) {
-    // A round lasts until the method has something to do even if nothing arrives.
-    const TimePoint now = fabric_.clock().now();
-    const TimePoint ends = std::min(method_->next_event().value_or(deadline), deadline);
-    bool is_sooner = false;  // than the end of the round
-    const auto test = [&]() -> Status {
-      if (Status status = method_->test(); !status.is_busy()) return status;
-      is_sooner = method_->next_event().value_or(ends) < ends;
-      return is_sooner ? Status(Code::kDeadlineExceeded, "") : Status::busy();
-    };
-    Status status = fabric_.wait(test,
-                                 transport::Awaiting{[this] { return awaited_present(); },
-                                                     [this] { return method_->blocker(); }},
-                                 std::max(ends - now, Duration::zero()));
-    if (collective::is_expiry(status) && (is_sooner || ends < deadline)) continue;
+    Status status = collective::wait_in_rounds(
+        fabric_, [this] { return method_->test(); },
+        transport::Awaiting{[this] { return awaited_present(); },
+                            [this] { return method_->blocker(); }},
+        deadline, [this] { return method_->next_event(); });
     if (status.code() != Code::kPeerDead) return status;
     // The peer may have left just now. The method's judgment counts.
     if (Status own = method_->test(); own.is_error()) return own;

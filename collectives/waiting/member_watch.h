@@ -3,12 +3,11 @@
 // dead, the group must be created anew. Owner thread only.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "collectives/waiting/expiry.h"
+#include "collectives/waiting/rounds.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -51,23 +50,12 @@ class MemberWatch {
     // Operations that never have to wait find dead members here.
     DUNLIN_TRY(check(awaited, began));
     const TimePoint deadline = began + timeout;
-    TimePoint round_ends = deadline;
-    bool is_sooner = false;  // next_event() became earlier than the end of this round
     const auto step = [&]() -> Status {
       if (Status status = test(); !status.is_busy()) return status;
-      if (Status members = check(awaited, began); !members.is_ok()) return members;
-      const std::optional<TimePoint> event = next_event();
-      is_sooner = event && *event < round_ends && fabric_.clock().now() < deadline;
-      return is_sooner ? Status(Code::kDeadlineExceeded, "the round is over") : Status::busy();
+      Status members = check(awaited, began);
+      return members.is_ok() ? Status::busy() : std::move(members);
     };
-    Status status;
-    do {
-      const TimePoint now = fabric_.clock().now();
-      const std::optional<TimePoint> event = next_event();
-      round_ends = event && now < deadline ? std::min(*event, deadline) : deadline;
-      status = fabric_.wait(step, awaited, std::max(round_ends - now, Duration::zero()));
-    } while (is_expiry(status) && (is_sooner || round_ends < deadline));
-    return explain(std::move(status), awaited, began);
+    return explain(wait_in_rounds(fabric_, step, awaited, deadline, next_event), awaited, began);
   }
 
  private:

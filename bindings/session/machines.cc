@@ -25,9 +25,9 @@ class Machines::Averages final : public Resident {
   void progress() override {
     if (!averages_) return;
     averages_->progress();
-    if (exchange_->outstanding() > 0) exchange_->progress();
+    if (exchange_->needs_progress()) exchange_->progress();
   }
-  bool is_served() const override { return false; }
+  bool is_served() const override { return averages_ && exchange_->needs_progress(); }
   void close() override {
     averages_.reset();
     exchange_.reset();

@@ -20,14 +20,13 @@ class Neighbors::Exchange final : public Resident {
       : Resident(fabric), exchange_(std::move(exchange)) {}
 
   void progress() override {
-    // While no call is in progress here, answers to peers can wait for the next call.
-    if (!exchange_ || (exchange_->outstanding() == 0 && seekers_.empty())) return;
+    if (!is_served() && seekers_.empty()) return;
     // An AnyGather that takes a message begins a call, which needs progress.
     do {
       exchange_->progress();
     } while (serve());
   }
-  bool is_served() const override { return false; }
+  bool is_served() const override { return exchange_ && exchange_->needs_progress(); }
   bool outlasts_members() const override { return true; }
   void close() override {
     exchange_.reset();

@@ -6,6 +6,7 @@
 
 #include "collectives/neighbor/router.h"
 #include "runtime/trace.h"
+#include "runtime/within.h"
 
 namespace dunlin::collective {
 
@@ -34,8 +35,8 @@ class NeighborExchange::Impl {
                          std::move(gpu)}),
         task_(fabric, [this] {
           // Calls that no thread waits for advance, too, while this process waits for something
-          // else.
-          if (!is_inside_ && router_.size() > 0) progress();
+          // else. Neighbors that need an answer get it, also if this rank makes no call again.
+          if (!is_inside_ && router_.is_needed()) progress();
         }) {}
 
   Result<NeighborRequest> start(const NeighborCall& call, std::vector<Bytes>* gathered);
@@ -45,9 +46,8 @@ class NeighborExchange::Impl {
     return outcome(request);
   }
   void progress() {
-    const bool was_inside = std::exchange(is_inside_, true);
+    const Within inside(is_inside_);
     router_.progress();
-    is_inside_ = was_inside;
   }
   Status wait(NeighborRequest request, Duration timeout);
   void give_up(NeighborRequest request, Missed missed);
@@ -104,9 +104,10 @@ Result<NeighborRequest> NeighborExchange::Impl::begin(const NeighborCall& call,
     DUNLIN_TRY(gpu_->delay(call.input_ready));
     DUNLIN_TRY(gpu_->delay(call.output_ready));
   }
-  is_inside_ = true;
-  const auto added = router_.add(call, gathered);
-  is_inside_ = false;
+  const auto added = [&] {
+    const Within inside(is_inside_);
+    return router_.add(call, gathered);
+  }();
   DUNLIN_ASSIGN(const std::uint64_t number, added);
   if (const Trace* const trace = fabric_.trace())
     router_.find(number)->began = trace->clock().now();
@@ -265,6 +266,10 @@ void NeighborExchange::progress() {
 
 std::size_t NeighborExchange::outstanding() const {
   return impl_->router().size();
+}
+
+bool NeighborExchange::needs_progress() const {
+  return impl_->router().is_needed();
 }
 
 NeighborTraffic NeighborExchange::traffic() const {

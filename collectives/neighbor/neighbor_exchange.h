@@ -128,6 +128,9 @@ class NeighborExchange {
   void progress();
 
   std::size_t outstanding() const;
+  // Whether progress() has anything to do: calls are in progress, or neighbors need answers about
+  // calls that have ended here.
+  bool needs_progress() const;
   NeighborTraffic traffic() const;
   // The peers that the request waits for, and for what. Peers that are gone are left out.
   std::vector<transport::Awaited> awaited(NeighborRequest request) const;

@@ -50,14 +50,15 @@ struct Intake {
   std::uint32_t sequence = 0;
   std::uint32_t token = 0;  // 0: no chunks to ask for, as far as is known
   bool has_asked = false;
-  std::size_t element = 1;   // bytes
-  std::size_t expected = 0;  // bytes, before they are announced; for a gather: any number
-  bool is_lost = false;      // the source is dead, and the call goes on without what is missing
-  bool is_known = false;     // the size and the source's weight are known
-  std::size_t bytes = 0;     // in all, if is_known
-  std::size_t arrived = 0;   // bytes that have arrived
-  std::size_t taken = 0;     // bytes that were averaged in or stored
-  std::deque<Piece> pieces;  // the bytes that have arrived and were not taken, in order
+  std::size_t element = 1;     // bytes
+  std::size_t expected = 0;    // bytes, before they are announced; for a gather: any number
+  bool is_given_back = false;  // its number is that of the call behind
+  bool is_lost = false;        // the source is dead, and the call goes on without what is missing
+  bool is_known = false;       // the size and the source's weight are known
+  std::size_t bytes = 0;       // in all, if is_known
+  std::size_t arrived = 0;     // bytes that have arrived
+  std::size_t taken = 0;       // bytes that were averaged in or stored
+  std::deque<Piece> pieces;    // the bytes that have arrived and were not taken, in order
 
   bool has_arrived() const { return is_known && arrived == bytes; }
   // Whether the next chunk can have `size` bytes, as far as is known.

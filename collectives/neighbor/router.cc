@@ -210,11 +210,6 @@ void Router::want(Peer& peer, const Header& header) {
   }
 }
 
-void Router::reply(Peer& peer, Header header, Kind kind) {
-  header.kind = kind;
-  peer.replies.push_back(header);
-}
-
 // Asks the source for its chunks.
 void Router::ask(NeighborOperation& operation, Intake& intake) {
   if (intake.token == 0 || intake.has_asked || !intake.pair->is_connected()) return;
@@ -292,6 +287,10 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
         return arrive(*operation, *intake, {header, part.bytes}, sequence);
       }
       if (header.sequence <= peer.received_calls[header.key]) {  // for a call that has ended
+        if (peer.unheard > 0) {
+          --peer.unheard;
+          --owed_;
+        }
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
@@ -306,7 +305,7 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
 }
 
 // Whether a call in progress waits for the peer.
-bool Router::is_needed(const Peer& peer) const {
+bool Router::is_needed_by_calls(const Peer& peer) const {
   const auto awaits = [&](const NeighborOperation& operation) {
     for (const Delivery& delivery : operation.deliveries) {
       if (delivery.pair == &peer.pair && !delivery.is_over) return true;
@@ -321,7 +320,7 @@ bool Router::is_needed(const Peer& peer) const {
 }
 
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || is_needed(peer)) {
+  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || is_needed_by_calls(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -396,9 +395,11 @@ void Router::fail_with(const Peer& peer, const Status& why) {
 void Router::watch_peers() {
   PeerTable& table = fabric_.peers();
   if (!table.is_anybody_gone()) return;
-  for (const Peer* const peer : met_) {
+  for (Peer* const peer : met_) {
     const Rank rank = peer->pair.peer;
-    if (!table.is_present(rank)) fail_with(*peer, table.check(rank));
+    if (table.is_present(rank)) continue;
+    fail_with(*peer, table.check(rank));
+    forgive(*peer);
   }
 }
 
@@ -414,84 +415,6 @@ void Router::watch_gpu() {
 NeighborOperation* Router::find(std::uint64_t number) {
   const auto found = operations_.find(number);
   return found == operations_.end() ? nullptr : &found->second;
-}
-
-// A source that has announced data, which the failed call never asked for, waits for an answer. A
-// destination waits for data that this rank could not send.
-void Router::decline(NeighborOperation& operation) {
-  for (Delivery& delivery : operation.deliveries) {
-    if (!std::exchange(delivery.has_failed, false)) continue;
-    Header header;
-    header.key = operation.key;
-    header.sequence = delivery.sequence;
-    reply(peer(*delivery.pair), header, Kind::kFailed);
-  }
-  for (Intake& intake : operation.intakes) {
-    const bool is_announced = intake.is_known && intake.bytes > operation.most_eager();
-    if (!is_announced || intake.has_asked) continue;
-    intake.has_asked = true;
-    Header header;
-    header.key = operation.key;
-    header.sequence = intake.sequence;
-    reply(peer(*intake.pair), header, Kind::kUnwanted);
-  }
-}
-
-void Router::flush(Peer& peer) {
-  while (!peer.replies.empty() &&
-         peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_ok()) {
-    peer.replies.pop_back();
-  }
-}
-
-void Router::give_back(const NeighborOperation& operation) {
-  for (const Intake& intake : operation.intakes) give_back(operation, intake);
-}
-
-// The call behind takes over this call's number, the next one that call's, and so on. Until data
-// have arrived or were asked for, the source has not bound a number to a call.
-void Router::give_back(const NeighborOperation& operation, const Intake& intake) {
-  Peer& source = peer(*intake.pair);
-  const auto is_open = [](const Intake& each) { return !each.is_known && !each.has_asked; };
-  std::vector<Intake*> behind;
-  bool is_movable = is_open(intake);
-  for (const auto& [key, other] : active_) {
-    if (key != operation.key) continue;
-    for (Intake& each : other->intakes) {
-      if (each.pair != intake.pair || each.sequence <= intake.sequence) continue;
-      behind.push_back(&each);
-      is_movable = is_movable && is_open(each);
-    }
-  }
-  // A source sends in order: if a later part has arrived, it has skipped this one.
-  const auto later = source.early.upper_bound({operation.key, intake.sequence});
-  if (later != source.early.end() && later->first.first == operation.key) is_movable = false;
-  if (!is_movable) return;
-  for (Intake* const each : behind) --each->sequence;
-  --source.received_calls[operation.key];
-}
-
-void Router::end(std::uint64_t number) {
-  const auto ended = operations_.find(number);
-  if (ended->second.is_in_use()) {
-    // The memory is the caller's from now on.
-    options_.gpu->settle();
-    for (Peer* const peer : met_) {
-      if (peer->pair.is_connected()) peer->pair.chunks->progress();
-    }
-  }
-  if (!ended->second.failure.is_ok()) {
-    decline(ended->second);
-    // The caller may not call the exchange again.
-    for (Peer* const peer : met_) {
-      if (peer->pair.is_connected()) flush(*peer);
-    }
-  }
-  for (const Delivery& delivery : ended->second.deliveries) {
-    peer(*delivery.pair).outbox.remove(ended->second);
-  }
-  std::erase_if(active_, [&](const auto& each) { return each.second == &ended->second; });
-  operations_.erase(ended);
 }
 
 }  // namespace dunlin::collective::neighbor

@@ -52,8 +52,11 @@ class Router {
   void end(std::uint64_t number);
   // Call it before end(). Data of which nothing has arrived yet then go to the next call of the
   // name that expects their source, instead of this one.
-  void give_back(const NeighborOperation& operation);
+  void give_back(NeighborOperation& operation);
   std::size_t size() const { return operations_.size(); }
+  // Whether calls are in progress, or peers need answers about calls that have ended here: answers
+  // that have yet to be sent, or data that have yet to be announced. progress() gives them.
+  bool is_needed() const { return !operations_.empty() || owed_ > 0; }
   // Receives what these ranks send, however much of it waits for calls, until something of this
   // name has arrived. One end_seeking() for each begin_seeking().
   Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
@@ -90,13 +93,14 @@ class Router {
     std::map<CallId, Header> wanted;  // requests for data of calls that were not made yet
     std::size_t early_bytes = 0;
     std::vector<Header> replies;  // to be sent when there is room
+    std::size_t unheard = 0;      // calls that ended here before anything of them had arrived
     std::deque<CallId> asked;     // calls whose chunks were asked for, in that order
     Relief relief;
   };
 
   Result<Peer*> peer(Rank rank);
   Peer& peer(const Pair& pair) { return *peers_[pair.peer.index()]; }
-  void give_back(const NeighborOperation& operation, const Intake& intake);
+  void give_back(const NeighborOperation& operation, Intake& intake);
   // Whether data or an announcement have arrived for the next call of this key.
   static bool has_next(const Peer& peer, std::uint64_t key);
   // Hands the call what neighbors have sent for it before it was made.
@@ -110,12 +114,14 @@ class Router {
   // Handles a source's first part. `sequence` is that of the message whose slot holds it, or 0.
   void arrive(NeighborOperation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
-  bool is_needed(const Peer& peer) const;
+  bool is_needed_by_calls(const Peer& peer) const;
   static bool is_sought(const Peer& peer);
   void send_first(Peer& peer);
   // Queues a reply, which flush() sends when there is room.
   void reply(Peer& peer, Header header, Kind kind);
   void flush(Peer& peer);
+  // A peer that is gone needs no answers.
+  void forgive(Peer& peer);
   void decline(NeighborOperation& operation);
   void ask(NeighborOperation& operation, Intake& intake);
   void send_chunks(Peer& peer);
@@ -135,6 +141,7 @@ class Router {
   std::map<std::uint64_t, NeighborOperation> operations_;  // by number
   ActiveCalls active_;
   NeighborTraffic traffic_;
+  std::size_t owed_ = 0;  // replies and unheard calls of all peers
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;
 };

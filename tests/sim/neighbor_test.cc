@@ -242,9 +242,8 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
         start(tasks.of(rank, tasks.index(rank, next++)), exchange);
         if (dead < 0 && world.random()() % 8 == 0) cancel_one(world, rank, exchange);
       }
-      // A rank that has done all its calls progresses, too, as others may announce data of canceled
-      // ones.
-      exchange.progress();
+      // A rank that has done all its calls does no more than progress its fabric, though others
+      // may announce data of canceled ones.
       bool is_done = next == kCalls;
       for (std::size_t place = 0; place < next; ++place) {
         Task& task = tasks.of(rank, tasks.index(rank, place));
@@ -323,6 +322,40 @@ TEST_P(NeighborChaosTest, AveragesGoOnAfterADeath) {
       tasks.expect_right_without(rank, index, dead);
     }
   }
+}
+
+// The one that finds out first never calls the exchange again, and there may be no room for what it
+// has to say at that moment.
+TEST_P(NeighborChaosTest, ADisagreementIsHeard) {
+  HostileWorld world(GetParam(), 2);
+  std::vector<std::unique_ptr<NeighborExchange>> exchanges;
+  std::vector<std::vector<double>> data;
+  std::vector<NeighborRequest> requests;
+  std::vector<Status> outcomes(2, Status::busy());
+  for (int rank = 0; rank < 2; ++rank) {
+    collective::NeighborOptions options;
+    options.slot_bytes = 4096;
+    options.depth = 2;
+    exchanges.push_back(NeighborExchange::create(world.fabric(rank), options).value());
+    data.emplace_back(rank == 0 ? 20'000 : 10'000);
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    NeighborCall call;
+    call.input = data[rank].data();
+    call.output = data[rank].data();
+    call.count = data[rank].size();
+    call.type = DataType::kFloat64;
+    (rank == 0 ? call.destinations : call.sources).push_back({Rank(rank == 0 ? 1 : 0)});
+    requests.push_back(exchanges[rank]->start(call).value());
+  }
+  const bool is_finished = world.run([&](int rank) {
+    const auto self = static_cast<std::size_t>(rank);
+    if (outcomes[self].is_busy()) outcomes[self] = exchanges[self]->test(requests[self]);
+    return !outcomes[self].is_busy();
+  });
+  ASSERT_TRUE(is_finished) << outcomes[0].to_string() << ", " << outcomes[1].to_string();
+  for (const Status& outcome : outcomes)
+    EXPECT_EQ(outcome.code(), Code::kInvalidArgument) << outcome.to_string();
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, NeighborChaosTest,

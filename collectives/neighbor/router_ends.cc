@@ -1,0 +1,107 @@
+// How the calls of a Router end, and what their neighbors hear of it.
+#include <utility>
+#include <vector>
+
+#include "collectives/neighbor/router.h"
+
+namespace dunlin::collective::neighbor {
+
+// A source that has announced data, which the failed call never asked for, waits for an answer. A
+// destination waits for data that this rank could not send.
+void Router::decline(NeighborOperation& operation) {
+  for (Delivery& delivery : operation.deliveries) {
+    if (!std::exchange(delivery.has_failed, false)) continue;
+    Header header;
+    header.key = operation.key;
+    header.sequence = delivery.sequence;
+    reply(peer(*delivery.pair), header, Kind::kFailed);
+  }
+  for (Intake& intake : operation.intakes) {
+    const bool is_announced = intake.is_known && intake.bytes > operation.most_eager();
+    if (!is_announced || intake.has_asked) continue;
+    intake.has_asked = true;
+    Header header;
+    header.key = operation.key;
+    header.sequence = intake.sequence;
+    reply(peer(*intake.pair), header, Kind::kUnwanted);
+  }
+}
+
+void Router::reply(Peer& peer, Header header, Kind kind) {
+  header.kind = kind;
+  peer.replies.push_back(header);
+  ++owed_;
+}
+
+void Router::flush(Peer& peer) {
+  while (!peer.replies.empty() &&
+         peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_ok()) {
+    peer.replies.pop_back();
+    --owed_;
+  }
+}
+
+void Router::forgive(Peer& peer) {
+  owed_ -= peer.replies.size() + std::exchange(peer.unheard, 0);
+  peer.replies.clear();
+}
+
+void Router::give_back(NeighborOperation& operation) {
+  for (Intake& intake : operation.intakes) give_back(operation, intake);
+}
+
+// The call behind takes over this call's number, the next one that call's, and so on. Until data
+// have arrived or were asked for, the source has not bound a number to a call.
+void Router::give_back(const NeighborOperation& operation, Intake& intake) {
+  Peer& source = peer(*intake.pair);
+  const auto is_open = [](const Intake& each) { return !each.is_known && !each.has_asked; };
+  std::vector<Intake*> behind;
+  bool is_movable = is_open(intake);
+  for (const auto& [key, other] : active_) {
+    if (key != operation.key) continue;
+    for (Intake& each : other->intakes) {
+      if (each.pair != intake.pair || each.sequence <= intake.sequence) continue;
+      behind.push_back(&each);
+      is_movable = is_movable && is_open(each);
+    }
+  }
+  // A source sends in order: if a later part has arrived, it has skipped this one.
+  const auto later = source.early.upper_bound({operation.key, intake.sequence});
+  if (later != source.early.end() && later->first.first == operation.key) is_movable = false;
+  if (!is_movable) return;
+  for (Intake* const each : behind) --each->sequence;
+  --source.received_calls[operation.key];
+  intake.is_given_back = true;
+}
+
+void Router::end(std::uint64_t number) {
+  const auto ended = operations_.find(number);
+  if (ended->second.is_in_use()) {
+    // The memory is the caller's from now on.
+    options_.gpu->settle();
+    for (Peer* const peer : met_) {
+      if (peer->pair.is_connected()) peer->pair.chunks->progress();
+    }
+  }
+  if (!ended->second.failure.is_ok()) {
+    decline(ended->second);
+    // The caller may not call the exchange again.
+    for (Peer* const peer : met_) {
+      if (peer->pair.is_connected()) flush(*peer);
+    }
+  }
+  for (const Intake& intake : ended->second.intakes) {
+    if (intake.is_known || intake.is_given_back) continue;
+    Peer& source = peer(*intake.pair);
+    if (!fabric_.peers().is_present(source.pair.peer)) continue;
+    ++source.unheard;
+    ++owed_;
+  }
+  for (const Delivery& delivery : ended->second.deliveries) {
+    peer(*delivery.pair).outbox.remove(ended->second);
+  }
+  std::erase_if(active_, [&](const auto& each) { return each.second == &ended->second; });
+  operations_.erase(ended);
+}
+
+}  // namespace dunlin::collective::neighbor

@@ -107,6 +107,30 @@ Result<Fd> open_on(Endpoint& endpoint, Result<Fd> (*open_at)(const addrinfo&),
   return std::move(last).with_context(fmt::format("cannot {} {}", what, endpoint.to_string()));
 }
 
+bool is_same_address(const sockaddr* one, const sockaddr_storage& other) {
+  if (one == nullptr || one->sa_family != other.ss_family) return false;
+  if (other.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(one)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(other).sin_addr.s_addr;
+  }
+  return other.ss_family == AF_INET6 &&
+         IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(one)->sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6&>(other).sin6_addr);
+}
+
+// The name of this host's interface with the address.
+std::optional<std::string> interface_with(const sockaddr_storage& address) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (!is_same_address(at->ifa_addr, address)) continue;
+    const std::string_view name = at->ifa_name;  // of an alias, such as "eth0:1"
+    return std::string(name.substr(0, name.find(':')));
+  }
+  return std::nullopt;
+}
+
 Status finish_connect(int socket, TimePoint deadline) {
   if (!wait_for(socket, POLLOUT, deadline)) {
     return {Code::kDeadlineExceeded, "no answer to the connection request"};
@@ -202,6 +226,22 @@ std::vector<std::string> interface_addresses(std::string_view name) {
   }
   freeifaddrs(list);
   return result;
+}
+
+std::optional<std::string> interface_toward(const Endpoint& endpoint) {
+  auto addresses = resolve(endpoint, 0);
+  if (!addresses) return std::nullopt;
+  for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next) {
+    // Connecting a datagram socket only asks the kernel for a route.
+    const Fd socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage source{};
+    socklen_t length = sizeof source;
+    if (!socket.is_open() || connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0 ||
+        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &length) != 0)
+      continue;
+    if (auto name = interface_with(source)) return name;
+  }
+  return std::nullopt;
 }
 
 int poll_timeout_ms(TimePoint now, TimePoint deadline) {

@@ -50,6 +50,10 @@ std::string peer_address(int socket);
 // except loopback.
 std::vector<std::string> interface_addresses(std::string_view name = {});
 
+// The name of the interface from which this host reaches the endpoint. Nothing is sent: the kernel
+// is only asked for a route. Nothing if the name is unknown or there is no route.
+std::optional<std::string> interface_toward(const Endpoint& endpoint);
+
 // Waits for `events` of one descriptor. Returns false when the deadline comes first.
 bool wait_for(int fd, short events, TimePoint deadline);
 

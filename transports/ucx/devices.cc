@@ -53,9 +53,16 @@ std::vector<std::string> rdma_ports() {
 std::string network_devices(const Config& config) {
   if (Environment::of_process().get("UCX_NET_DEVICES")) return {};
   const auto coordinator = bootstrap::Endpoint::parse(config.bootstrap_address);
-  if (!coordinator || !is_loopback(coordinator->host)) return {};
+  if (!coordinator) return {};
+  std::string interface = "lo";
+  if (!is_loopback(coordinator->host)) {
+    const auto found = bootstrap::interface_toward(*coordinator);
+    // A host's own name often has a loopback address on that host, which no other host reaches.
+    if (!found || found == interface) return {};
+    interface = *found;
+  }
   std::vector<std::string> devices = rdma_ports();
-  devices.emplace_back("lo");
+  devices.push_back(interface);
   return fmt::format("{}", fmt::join(devices, ","));
 }
 

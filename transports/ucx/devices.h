@@ -11,9 +11,11 @@ namespace dunlin::transport::ucx {
 // The active ports of this host's RDMA devices, as UCX names them: "mlx5_0:1".
 std::vector<std::string> rdma_ports();
 
-// The value of UCX's NET_DEVICES. If the coordinator's address is a loopback address, all ranks are
-// on this host. Then the value names the loopback interface and the RDMA ports, so that UCX does
-// not listen on others. Otherwise, or if UCX_NET_DEVICES is set, it is empty: UCX chooses.
+// The value of UCX's NET_DEVICES: the RDMA ports, and the one interface that leads to the
+// coordinator, so that UCX does not listen on others. If the coordinator's address is a loopback
+// address, all ranks are on this host, and the interface is that of loopback. The value is empty,
+// so that UCX chooses, if UCX_NET_DEVICES is set, if there is no coordinator (PMIx), or if its name
+// has a loopback address only on this host.
 std::string network_devices(const Config& config);
 
 }  // namespace dunlin::transport::ucx

@@ -5,10 +5,6 @@
 #include <algorithm>
 
 #include "collectives/elastic/model_snapshot.h"
-#include "collectives/graph/generators.h"
-#include "collectives/graph/properties.h"
-#include "collectives/graph/rebuild.h"
-#include "runtime/log.h"
 
 namespace dunlin::svm {
 namespace {
@@ -17,41 +13,23 @@ namespace {
 // and the schedulers of crowded hosts can delay a worker by seconds.
 constexpr auto kShortestTimeout = std::chrono::seconds(5);
 
-// The graph of workers that start. After deaths and joins, it has to be the one that the other
-// members have (Group::rebuild).
-Result<collective::Graph> graph_for(transport::Fabric& fabric, const Options& options,
-                                    const Membership& membership) {
-  const int founders = fabric.bootstrap().job().founders;
-  const auto& members = membership.members;
-  if (members.back().value() >= founders)
-    return collective::resize_graph(options.graph, static_cast<int>(members.size()));
-  DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, founders));
-  if (!collective::is_strongly_connected(graph)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("graph '{}' over {} workers is not strongly connected: some workers "
-                              "would never receive the models of others",
-                              options.graph, founders));
-  }
-  if (static_cast<int>(members.size()) == founders) return graph;
-  std::vector<int> nodes;
-  for (const Rank member : members) nodes.push_back(member.value());
-  return collective::rebuild_graph(graph, nodes);
-}
-
 }  // namespace
 
-Group::Group(transport::Fabric& fabric, const Options& options, collective::Graph graph,
-             Membership membership)
+Group::Group(transport::Fabric& fabric, const Options& options, MemberGraphs graphs,
+             collective::Graph graph, Membership membership)
     : fabric_(fabric),
       options_(options),
+      graphs_(std::move(graphs)),
       graph_(std::move(graph)),
       membership_(std::move(membership)),
       adaptive_(kShortestTimeout, fabric.config().deadline) {}
 
 Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Options& options,
                                              const Membership& membership, std::size_t count) {
-  DUNLIN_ASSIGN(collective::Graph graph, graph_for(fabric, options, membership));
-  std::unique_ptr<Group> group(new Group(fabric, options, std::move(graph), membership));
+  MemberGraphs graphs(options.graph, fabric.bootstrap().job().founders);
+  DUNLIN_ASSIGN(collective::Graph graph, graphs.of(membership.members));
+  std::unique_ptr<Group> group(
+      new Group(fabric, options, std::move(graphs), std::move(graph), membership));
   DUNLIN_TRY(group->build(count));
   return group;
 }
@@ -87,17 +65,7 @@ Result<collective::ReduceReport> Group::exchange() {
 }
 
 Status Group::rebuild(const Membership& membership) {
-  const std::vector<Rank>& was = membership_.members;
-  std::vector<int> nodes;
-  for (const Rank rank : membership.members) {
-    const auto place = std::ranges::lower_bound(was, rank);
-    if (place != was.end() && *place == rank)
-      nodes.push_back(static_cast<int>(place - was.begin()));
-  }
-  const int size = static_cast<int>(membership.members.size());
-  DUNLIN_ASSIGN(graph_, nodes.size() == membership.members.size()
-                            ? collective::rebuild_graph(graph_, nodes)
-                            : collective::resize_graph(options_.graph, size));
+  DUNLIN_ASSIGN(graph_, graphs_.of(membership.members));
   const std::vector<float> model(reduce_->model().begin(), reduce_->model().end());
   const std::vector<Rank> before = membership_.members;
   membership_ = membership;

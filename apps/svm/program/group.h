@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "apps/svm/program/member_graphs.h"
 #include "apps/svm/program/options.h"
 #include "collectives/graph/graph.h"
 #include "collectives/stochastic/stochastic_reduce.h"
@@ -44,8 +45,8 @@ class Group {
   const collective::Graph& graph() const { return graph_; }
 
  private:
-  Group(transport::Fabric& fabric, const Options& options, collective::Graph graph,
-        Membership membership);
+  Group(transport::Fabric& fabric, const Options& options, MemberGraphs graphs,
+        collective::Graph graph, Membership membership);
   Status build(std::size_t count);
   // The member whose model a newcomer gets.
   Rank source_for(Rank newcomer, const std::vector<Rank>& newcomers) const;
@@ -53,6 +54,7 @@ class Group {
 
   transport::Fabric& fabric_;
   const Options& options_;
+  MemberGraphs graphs_;
   collective::Graph graph_;
   Membership membership_;
   collective::AdaptiveTimeout adaptive_;

@@ -104,13 +104,15 @@ dunlin_code create_window(dunlin_job* job, std::optional<int> gpu, const char* n
     options.sources = list_of<WeightedRank>(sources.data(), sources.size());
     for (const auto& to : list_of<WeightedRank>(destinations.data(), destinations.size()))
       options.destinations.push_back(to.rank);
-    DUNLIN_ASSIGN(options.type, dunlin::c::type_of(type));
+    const auto known = dunlin::c::type_of(type);
+    if (known) options.type = *known;
     options.count = count;
     options.is_zeroed = is_zeroed != 0;
     options.gpu = gpu;
     auto made = std::make_unique<dunlin_window>();
     made->job = job;
-    DUNLIN_ASSIGN(made->window, Window::create(*job->session, std::move(options), initial, {}));
+    DUNLIN_ASSIGN(made->window,
+                  Window::create(*job->session, std::move(options), initial, {}, known.status()));
     const std::lock_guard guard(job->mutex);
     *window = job->windows.emplace_back(std::move(made)).get();
     return Status::ok();

@@ -48,14 +48,32 @@ class Window {
   Window(py::object x, py::object sources, py::object destinations, const std::string& name,
          bool zero_init)
       : session_(Job::instance().session()) {
-    const Array input = view_of(x, "Window", Usable::kHostAndGpu);
-    await_ready(input, "Window");
-    shape_ = input.shape;
     binding::Window::Options options;
     options.name = name;
-    options.sources = ranks_of(sources, "sources");
-    for (const WeightedRank& to : ranks_of(destinations, "destinations"))
-      options.destinations.push_back(to.rank);
+    options.is_zeroed = zero_init;
+    Array input;
+    const auto read = [&] {
+      input = view_of(x, "Window", Usable::kHostAndGpu);
+      await_ready(input, "Window");
+      options.sources = ranks_of(sources, "sources");
+      for (const WeightedRank& to : ranks_of(destinations, "destinations"))
+        options.destinations.push_back(to.rank);
+    };
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    const auto create = [&](Status mistake) {
+      return released([&] {
+        return binding::Window::create(*session_, options, input.data, interrupt,
+                                       std::move(mistake));
+      });
+    };
+    try {
+      read();
+    } catch (...) {
+      // The other ranks hear of it, so that they don't wait in vain.
+      (void)create({Code::kInvalidArgument, "an argument is wrong"});
+      throw;
+    }
+    shape_ = input.shape;
     uniform_ = 1.0 / static_cast<double>(options.sources.size() + 1);
     if (!py::isinstance<py::dict>(sources)) {
       for (WeightedRank& from : options.sources) from.weight = uniform_;
@@ -63,12 +81,8 @@ class Window {
     for (const auto& [rank, weight] : options.sources) defaults_.push_back({rank, weight});
     options.type = input.type;
     options.count = input.count;
-    options.is_zeroed = zero_init;
     options.gpu = input.gpu;
-    const Session::Interrupt interrupt = interrupt_of_thread();
-    window_ = take(released([&] {
-      return binding::Window::create(*session_, std::move(options), input.data, interrupt);
-    }));
+    window_ = take(create({}));
     const auto& [bytes, owner] = window_->tensor();
     if (input.gpu) {
       tensor_ =

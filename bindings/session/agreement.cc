@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
+#include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,23 +17,6 @@ namespace dunlin::binding {
 
 using collective::Collective;
 using collective::DataType;
-
-namespace {
-
-// An exception that only one rank throws must not keep it from the agreement, where the others
-// wait.
-template <typename Step>
-Status without_exceptions(std::string_view what, Step&& step) {
-  try {
-    return step();
-  } catch (const std::bad_alloc&) {
-    return {Code::kResourceExhausted, fmt::format("{}: there is not enough memory", what)};
-  } catch (const std::length_error& error) {
-    return {Code::kInvalidArgument, fmt::format("{}: {}", what, error.what())};
-  }
-}
-
-}  // namespace
 
 Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHandle& communicator,
                                          std::vector<std::uint8_t> ours, std::string_view name,
@@ -60,28 +42,56 @@ Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHan
   return std::move(memory->all);
 }
 
-Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
-             const Session::Interrupt& interrupt) {
+namespace {
+
+// Concerns the first member of the communicator that has another outcome, or none if all have the
+// same one.
+struct Difference {
+  std::size_t rank = 0;  // in the communicator
+  std::string why;
+};
+
+Result<std::optional<Difference>> compare(Session& session, const CommunicatorHandle& communicator,
+                                          Status own, std::string_view alike,
+                                          const Session::Interrupt& interrupt) {
   std::vector<std::uint8_t> ours = {
       static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk)};
   const std::uint64_t digest = hash_of(alike);
   for (int shift = 0; shift < 64; shift += 8) {
     ours.push_back(static_cast<std::uint8_t>(digest >> shift));
   }
-  auto gathered = gather(session, session.world(), ours, "", interrupt);
+  auto gathered = gather(session, communicator, ours, "", interrupt);
   if (own.is_error()) return own;
   DUNLIN_ASSIGN(const auto all, std::move(gathered));
   for (std::size_t rank = 0; rank * ours.size() < all.size(); ++rank) {
     const auto theirs = std::span(all).subspan(rank * ours.size(), ours.size());
-    const auto code = static_cast<Code>(theirs[0]);
     if (std::ranges::equal(theirs, ours)) continue;
-    const std::string why = code == Code::kOk ? "its arguments differ" : to_string(code);
-    const Rank peer = session.members()[rank];
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{} failed at rank {}: {}", what, peer.value(), why))
-        .with_peer(peer);
+    const auto code = static_cast<Code>(theirs[0]);
+    const char* const why = code == Code::kOk ? "its arguments differ" : to_string(code);
+    return std::optional<Difference>({rank, why});
   }
-  return Status::ok();
+  return std::optional<Difference>();
+}
+
+}  // namespace
+
+Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
+             const Session::Interrupt& interrupt) {
+  DUNLIN_ASSIGN(const auto other,
+                compare(session, session.world(), std::move(own), alike, interrupt));
+  if (!other) return Status::ok();
+  const Rank peer = session.members()[other->rank];
+  return Status(Code::kInvalidArgument,
+                fmt::format("{} failed at rank {}: {}", what, peer.value(), other->why))
+      .with_peer(peer);
+}
+
+Status agree(Session& session, const CommunicatorHandle& communicator, Status own,
+             std::string_view what, std::string_view alike, const Session::Interrupt& interrupt) {
+  DUNLIN_ASSIGN(const auto other, compare(session, communicator, std::move(own), alike, interrupt));
+  if (!other) return Status::ok();
+  return {Code::kInvalidArgument, fmt::format("{} failed at rank {} of the communicator: {}", what,
+                                              other->rank, other->why)};
 }
 
 Status attach_together(Session& session, const Session::MakeResident& make,

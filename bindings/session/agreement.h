@@ -2,8 +2,12 @@
 // before anything is built on it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +28,23 @@ Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHan
 // waits for Config::deadline at most.
 Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
              const Session::Interrupt& interrupt);
+
+// The same for the members of a communicator. The error names a rank by its number there.
+Status agree(Session& session, const CommunicatorHandle& communicator, Status own,
+             std::string_view what, std::string_view alike, const Session::Interrupt& interrupt);
+
+// What `step` returns, or the error for an exception. An exception that only one rank throws must
+// not keep it from an agreement, where the others wait. `what`: begins the error.
+template <typename Step>
+Status without_exceptions(std::string_view what, Step&& step) {
+  try {
+    return step();
+  } catch (const std::bad_alloc&) {
+    return {Code::kResourceExhausted, fmt::format("{}: there is not enough memory", what)};
+  } catch (const std::length_error& error) {
+    return {Code::kInvalidArgument, fmt::format("{}: {}", what, error.what())};
+  }
+}
 
 // Collective over the session's members. Attaches what `make` prepares, and calls `connect` once
 // all members have prepared theirs, so that it doesn't wait. It is ok if both are at all members;

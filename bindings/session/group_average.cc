@@ -168,8 +168,8 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
   const std::uint64_t number = session_.next_number();
   wanted.name = fmt::format("averages/{}/{}", options_.name, number);
   Status status = std::move(mistake);
-  if (status.is_ok())
-    status = session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+  const auto make = [&] {
+    return session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
       GroupOptions& groups = options_.groups;
       if (session_.is_elastic()) wanted.members = session_.members();
       if (groups.layout == WorkerLayout{})
@@ -185,9 +185,10 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
       body_ = std::make_shared<Body>(fabric, std::move(average), std::move(copies));
       return std::shared_ptr<Resident>(body_);
     });
-  status = agree(session_, std::move(status),
-                 fmt::format("making the group average '{}'", options_.name),
-                 text_of(options_, number), interrupt);
+  };
+  const std::string what = fmt::format("making the group average '{}'", options_.name);
+  if (status.is_ok()) status = without_exceptions(what, make);
+  status = agree(session_, std::move(status), what, text_of(options_, number), interrupt);
   if (!status.is_ok() && body_) session_.detach(*body_);
   return status;
 }

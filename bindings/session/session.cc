@@ -6,13 +6,11 @@
 #include <ranges>
 
 #include "bindings/session/collective_operation.h"
-#include "bindings/session/gpu_collectives.h"
+#include "bindings/session/stay.h"
 
 namespace dunlin::binding {
 
 using collective::Call;
-using collective::Collective;
-using collective::Communicator;
 
 namespace {
 
@@ -23,65 +21,7 @@ constexpr auto kInterruptEvery = std::chrono::milliseconds(5);
 // everything.
 constexpr auto kFollowerNap = std::chrono::microseconds(200);
 
-// The number of calls that this thread is in. It is not zero in a signal handler that runs during a
-// wait.
-thread_local int stays_of_thread = 0;
-
 }  // namespace
-
-class Session::Stay {
- public:
-  explicit Stay(Session& session) : session_(session) {
-    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
-    session_.enter();
-    ++session_.stays_;
-    ++stays_of_thread;
-  }
-  ~Stay() {
-    --session_.stays_;
-    --stays_of_thread;
-    step_out();
-  }
-  // Calls `call()` without the lock, as if this thread were outside; only shutdown() waits for it.
-  template <typename Call>
-  auto aside(Call&& call) {
-    step_out();
-    auto result = call();
-    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
-    session_.enter();
-    return result;
-  }
-  // Does what aside() does for a thread that has given the lock up already.
-  template <typename Call>
-  auto further_aside(Call&& call) {
-    // Without the lock it is unknown whether there is work: the server finds out.
-    call_server(true);
-    auto result = call();
-    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
-    return result;
-  }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
-
- private:
-  void step_out() {
-    const bool leaves_work = session_.has_work();
-    session_.leave();
-    call_server(leaves_work);
-  }
-  void call_server(bool leaves_work) {
-    {
-      const std::lock_guard guard(session_.server_mutex_);
-      session_.has_work_ = session_.has_work_ || leaves_work;
-      // The server is idle while other threads are in calls; the last one to leave calls it.
-      const bool is_last = session_.blocked_.fetch_sub(1, std::memory_order_relaxed) == 1;
-      if (!is_last || !session_.has_work_) return;
-    }
-    session_.server_news_.notify_one();
-  }
-
-  Session& session_;
-};
 
 // Removes the operation from the list of those that threads wait for.
 class Session::Driven {
@@ -384,108 +324,10 @@ Status Session::drain(const CommunicatorSlot* communicator, Duration timeout,
   }
 }
 
-Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(parent));
-  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
-  return adopt(std::move(communicator));
-}
-
-Result<CommunicatorHandle> Session::on_gpu(int gpu) {
-  collective::CommunicatorOptions options;
-  options.name = fmt::format("gpus {}", next_number());
-  const Stay stay(*this);
-  DUNLIN_TRY(check_open());
-  options.members = members_;
-  options.gpu = gpu;
-  DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
-  Status status = connect(*communicator, {});
-  if (status.is_ok()) return adopt(std::move(communicator));
-  unformed_.push_back(std::move(communicator));  // peers may know its memory
-  return status;
-}
-
-Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
-                                         const std::function<Status(const Interrupt&)>& meet,
-                                         const Interrupt& check, std::optional<int> gpu) {
-  Stay stay(*this);
-  DUNLIN_TRY(check_open());
-  collective::CommunicatorOptions options;
-  options.name = std::move(name);
-  options.members = std::move(members);
-  options.gpu = gpu;
-  DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
-  // From here on, peers may know its memory.
-  const auto give_up = [&](Status status) {
-    unformed_.push_back(std::move(communicator));
-    return status;
-  };
-  // Operations continue meanwhile, as peers may need their end to come to the meeting.
-  const Interrupt while_open = [this] {
-    const Turn turn(*this);
-    return check_open();
-  };
-  Status status = stay.aside([&] { return meet(while_open); });
-  if (status.is_ok()) status = check_open();
-  // The check may ask another host and take a while.
-  Interrupt check_aside;
-  if (check) check_aside = [&] { return stay.further_aside(check); };
-  if (status.is_ok()) status = connect(*communicator, check_aside);
-  if (!status.is_ok()) return give_up(std::move(status));
-  return adopt(std::move(communicator), check_aside);
-}
-
-Status Session::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {
-  std::shared_ptr<GpuCollectives> gpu;
-  {
-    const Turn turn(*this);
-    DUNLIN_TRY(check(communicator));
-    if (communicator == world_)
-      return {Code::kInvalidArgument, "the communicator of all ranks lasts until shutdown"};
-    gpu = communicator->gpu;
-  }
-  if (gpu) DUNLIN_TRY(gpu->release(interrupt));
-  const Stay stay(*this);
-  communicator->gpu = nullptr;
-  DUNLIN_TRY(check(communicator));
-  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
-  DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
-  // Other threads may have started some meanwhile.
-  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
-  communicator->communicator.reset();
-  std::erase(communicators_, communicator);
-  return Status::ok();
-}
-
 Status Session::run_inside(const CommunicatorHandle& communicator, const Call& call,
                            const Interrupt& interrupt, std::shared_ptr<void> memory) {
   std::shared_ptr<SessionOperation> operation;
   return post_and_drive(communicator, call, interrupt, operation, std::move(memory));
-}
-
-// It ends with a barrier, so that later calls don't have to wait until all members have allocated
-// theirs.
-Result<SharedMemory> Session::allocate(const CommunicatorHandle& communicator, std::size_t bytes,
-                                       const Interrupt& interrupt) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(communicator));
-  // Calls that wait for copies are not posted yet. The barrier must not overtake them.
-  if (communicator->communicator->is_on_gpu())
-    DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
-  SharedMemory memory;
-  DUNLIN_ASSIGN(memory.bytes, communicator->communicator->allocate(bytes));
-  DUNLIN_ASSIGN(memory.owner, communicator->communicator->owner_of(memory.bytes));
-  DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
-  return memory;
-}
-
-Status Session::free(const CommunicatorHandle& communicator, std::span<std::byte> memory,
-                     const Interrupt& interrupt) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(communicator));
-  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
-  DUNLIN_TRY(check(communicator));
-  return communicator->communicator->free(memory);
 }
 
 }  // namespace dunlin::binding

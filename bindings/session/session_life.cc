@@ -1,19 +1,14 @@
-// How a Session and its communicators are made, how it shuts down, and its background thread.
+// How a Session is made, how it shuts down, and its background thread.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "bindings/session/gpu_collectives.h"
 #include "bindings/session/session.h"
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
 
 namespace dunlin::binding {
 
-using collective::Call;
-using collective::Collective;
-using collective::Communicator;
-using collective::DataType;
 using transport::Fabric;
 
 namespace {
@@ -25,11 +20,6 @@ constexpr auto kServerDelay = std::chrono::microseconds(50);
 constexpr auto kServerTurn = std::chrono::seconds(1);
 // The time between two polls of shutdown().
 constexpr auto kShutdownNap = std::chrono::microseconds(200);
-// The first turn of a thread that connects a communicator, in which other threads don't get the
-// lock. It is long enough for some answers of the coordinator.
-constexpr Duration kConnectTurn = std::chrono::milliseconds(10);
-// The time between two such turns.
-constexpr auto kConnectNap = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -66,96 +56,6 @@ Status Session::join(const Environment& environment, Options options) {
   DUNLIN_TRY(make_world());
   if (options.background_progress) DUNLIN_TRY(serve_in_background());
   return Status::ok();
-}
-
-// Takes turns with other threads: the members may form several communicators at once, in different
-// orders.
-Status Session::connect(Communicator& communicator, const Interrupt& check) {
-  const TimePoint until = clock_.now() + config_.deadline;
-  Duration turn = kConnectTurn;
-  for (;;) {
-    const Duration left = std::max(until - clock_.now(), Duration::zero());
-    Status status = communicator.connect(std::min(turn, left));
-    if (!is_expiry(status)) return status;
-    if (turn >= left) {
-      return std::move(status).with_context(
-          fmt::format("connecting for {:g} s", to_seconds(config_.deadline)));
-    }
-    leave();
-    std::this_thread::sleep_for(kConnectNap);
-    Status told = check ? check() : Status::ok();
-    enter();
-    DUNLIN_TRY(told.is_ok() ? check_open() : told);
-    // If the coordinator is slow, a turn has to be long enough for its answers.
-    turn *= 2;
-  }
-}
-
-// Adds the communicator to the session. The first call on unregistered memory allocates memory on
-// all members and waits for them. That call is made here, so that no later call that should return
-// at once has to wait. Needs the lock, and gives it up whenever another thread wants it.
-Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communicator,
-                                          const Interrupt& check) {
-  auto slot = std::make_shared<CommunicatorSlot>();
-  slot->rank = communicator->rank();
-  slot->size = communicator->size();
-  slot->communicator = std::move(communicator);
-  communicators_.push_back(slot);
-  Status status;
-  if (!slot->communicator->is_on_gpu()) {
-    // An operation that doesn't end here may still write to it.
-    const auto value = std::make_shared<float>(1);
-    const Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
-    status = run_inside(slot, first, check, value);
-  }
-  if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, check);
-  if (status.is_ok()) return slot;
-  unformed_.push_back(std::move(slot->communicator));
-  std::erase(communicators_, slot);
-  return status;
-}
-
-void Session::release_later(const CommunicatorHandle& communicator) {
-  const std::lock_guard guard(new_releases_mutex_);
-  new_releases_.push_back(communicator);
-  has_releases_ = true;
-}
-
-// A communicator with a dead member stays until the end, as others may still write to its memory.
-void Session::advance_releases() {
-  if (!has_releases_.load(std::memory_order_relaxed)) return;
-  {
-    const std::lock_guard guard(new_releases_mutex_);
-    for (CommunicatorHandle& each : new_releases_) {
-      if (each->gpu) {
-        const auto& staging = each->gpu->staging();
-        for (const auto& part : {staging->gpus(), staging->hosts()})
-          pending_releases_.push_back({part, staging, std::nullopt});
-      }
-      pending_releases_.push_back({std::move(each), nullptr, std::nullopt});
-    }
-    new_releases_.clear();
-  }
-  std::erase_if(pending_releases_, [&](PendingRelease& each) {
-    CommunicatorSlot& slot = *each.communicator;
-    if (!slot.communicator || !slot.failure.is_ok() || !slot.missed.is_ok()) return true;
-    if (!each.barrier) {
-      auto request = slot.communicator->start({Collective::kBarrier});
-      if (!request) return !request.status().is_busy();
-      each.barrier = *request;
-    }
-    const Status status = slot.communicator->test(*each.barrier);
-    if (status.is_busy()) return false;
-    if (status.is_ok()) {
-      if (each.staging) each.staging->close();  // it uses the communicator's memory
-      std::erase(residents_, each.staging);
-      slot.communicator.reset();
-      std::erase(communicators_, each.communicator);
-    }
-    return true;
-  });
-  const std::lock_guard guard(new_releases_mutex_);
-  has_releases_ = !pending_releases_.empty() || !new_releases_.empty();
 }
 
 Session::~Session() {

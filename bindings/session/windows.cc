@@ -155,19 +155,19 @@ Status Window::with_body(Use&& use) {
 
 Result<std::shared_ptr<Window>> Window::create(Session& session, Options options,
                                                const void* initial,
-                                               const Session::Interrupt& interrupt) {
+                                               const Session::Interrupt& interrupt,
+                                               Status mistake) {
   DUNLIN_TRY(session.check_fixed("windows"));
   std::shared_ptr<Window> window(new Window(session, std::move(options)));
-  DUNLIN_TRY(window->build(initial, interrupt));
+  DUNLIN_TRY(window->build(initial, interrupt, std::move(mistake)));
   return window;
 }
 
-Status Window::build(const void* initial, const Session::Interrupt& interrupt) {
+Status Window::build(const void* initial, const Session::Interrupt& interrupt, Status own) {
   const std::uint64_t number = session_.next_number();
   const std::string what = fmt::format("making the window '{}'", options_.name);
   // An error that one rank finds becomes an error at all ranks, so that none waits in vain.
-  Status own;
-  if (options_.type != DataType::kFloat32 && options_.type != DataType::kFloat64) {
+  if (own.is_ok() && options_.type != DataType::kFloat32 && options_.type != DataType::kFloat64) {
     own = {Code::kInvalidArgument,
            fmt::format("a window of {}: the type has to be float32 or float64",
                        to_string(options_.type))};

@@ -53,10 +53,12 @@ class Window {
 
   // Collective over all ranks, with the same type and count, and on GPUs at all or at none of them.
   // kInvalidArgument at all ranks if the ranks' sources and destinations don't match. `initial`:
-  // `count` elements.
+  // `count` elements. `mistake`: an error that this rank's caller has found in its arguments, which
+  // becomes an error at all ranks.
   static Result<std::shared_ptr<Window>> create(Session& session, Options options,
                                                 const void* initial,
-                                                const Session::Interrupt& interrupt);
+                                                const Session::Interrupt& interrupt,
+                                                Status mistake = {});
   // Collective: waits until all deposits were taken in and all ranks have called it. The window is
   // freed if this returns ok or kPeerDead.
   Status free(const Session::Interrupt& interrupt);
@@ -88,7 +90,7 @@ class Window {
   class Get;
 
   Window(Session& session, Options options) : session_(session), options_(std::move(options)) {}
-  Status build(const void* initial, const Session::Interrupt& interrupt);
+  Status build(const void* initial, const Session::Interrupt& interrupt, Status own);
   template <typename Use>
   Status with_body(Use&& use);
   Status deposit(collective::DepositKind kind, std::optional<std::span<const WeightedPeer>> to,

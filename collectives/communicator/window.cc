@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "collectives/communicator/offers.h"
@@ -12,6 +13,8 @@ namespace dunlin::collective {
 Result<Window*> Windows::allocate(std::size_t size, Pages pages) {
   auto window = std::make_unique<Window>();
   window->id = next_id_++;
+  if (size > std::numeric_limits<std::size_t>::max() - kPage)
+    return Status(Code::kInvalidArgument, fmt::format("no memory has {} bytes", size));
   window->size = size;
   window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
   DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage, pages));

@@ -128,6 +128,10 @@ int main(int argc, char** argv) {
   } else {
     use_gpu(0);
     test_window(job);
+    /* A GPU that rank 0 doesn't have is an error at all ranks. */
+    const int first = dunlin_rank(dunlin_world(job)) == 0;
+    EXPECT(dunlin_on_gpu(job, first ? 1000 : 0, &gpus) != DUNLIN_OK);
+    EXPECT(first || strstr(dunlin_last_error(), "failed at rank 0") != NULL);
     EXPECT_OK(dunlin_on_gpu(job, 0, &gpus));
     test_all_reduce(gpus);
     EXPECT_OK(dunlin_split(gpus, dunlin_rank(gpus) % 2, 0, &part));

@@ -258,6 +258,10 @@ static void test_window(dunlin_job* job) {
   EXPECT_OK(dunlin_window_free(window));
   EXPECT(dunlin_window_create(job, "c", initial, 4, DUNLIN_INT32, 1, NULL, 0, NULL, 0, &window) ==
          DUNLIN_INVALID_ARGUMENT);
+  /* A type that does not exist at one rank is an error at all. */
+  const dunlin_data_type type = rank == 0 ? (dunlin_data_type)99 : DUNLIN_FLOAT32;
+  EXPECT(dunlin_window_create(job, "c", initial, 4, type, 1, NULL, 0, NULL, 0, &window) ==
+         DUNLIN_INVALID_ARGUMENT);
 }
 
 /* A counter that is read and written in all ranks' buffers, under the mutex. */

@@ -234,6 +234,20 @@ class CollectivesTest(unittest.TestCase):
             dunlin.free(array)
         self.assertEqual(arrays[1].sum(), 15 * self.size)
 
+    def test_own_memory_that_one_rank_does_not_get_is_an_error_on_all(self):
+        if self.size == 1:
+            self.skipTest("there is no other rank")
+        for wrong, expected in ((2**62, "allocating memory failed at rank 0"), (11, "arguments differ")):
+            with self.assertRaises(dunlin.Error) as raised:
+                dunlin.empty(wrong if self.rank == 0 else 10, "int8")
+            self.assertNotIsInstance(raised.exception, dunlin.DeadlineExceededError)
+            if self.rank > 0:
+                self.assertIn(expected, str(raised.exception))
+        array = dunlin.empty(10)
+        array[:] = 1
+        self.expect(dunlin.all_reduce(array, out=array), np.full_like(array, self.size), array.dtype)
+        dunlin.free(array)
+
     def test_reduce_of_own_memory(self):
         part = dunlin.split(0)
         for count in (7, 300_003):  # one part, and several

@@ -167,6 +167,13 @@ class WindowTest(unittest.TestCase):
                 dunlin.Window(np.ones(3), self.others, self.others if self.rank else [])
             with self.assertRaisesRegex(dunlin.InvalidArgumentError, "arguments differ"):
                 self.make(np.ones(3 + (self.rank == 0)))
+            # Rank 0 doesn't get as far as making the window.
+            with self.assertRaises(TypeError if self.rank == 0 else dunlin.InvalidArgumentError) as raised:
+                self.make("no array" if self.rank == 0 else np.ones(3))
+            if self.rank > 0:
+                self.assertIn("failed at rank 0", str(raised.exception))
+            with self.assertRaises(TypeError if self.rank == 0 else dunlin.InvalidArgumentError):
+                dunlin.Window(np.ones(3), ["one"] if self.rank == 0 else self.others, self.others)
             with self.assertRaises(dunlin.InvalidArgumentError):
                 dunlin.Mutex("homes", owner_rank=self.rank)
         with self.assertRaises(dunlin.InvalidArgumentError):

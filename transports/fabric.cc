@@ -14,6 +14,7 @@
 #include "runtime/flight/report.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
+#include "runtime/within.h"
 #include "transports/published.h"
 
 namespace dunlin::transport {
@@ -391,9 +392,9 @@ void Fabric::close_lanes() {
 }
 
 void Fabric::run_tasks() {
-  if (std::exchange(is_running_tasks_, true)) return;
+  const Within running(is_running_tasks_);
+  if (running.was_within()) return;
   for (const Task* const task : tasks_) task->work_();
-  is_running_tasks_ = false;
 }
 
 Fabric::Task::Task(Fabric& fabric, std::function<void()> work)

@@ -7,6 +7,7 @@
 
 #include "collectives/communicator/arguments.h"
 #include "collectives/waiting/expiry.h"
+#include "runtime/within.h"
 
 namespace dunlin::collective {
 namespace {
@@ -308,10 +309,8 @@ Status CallQueue::bind(Running& running, const Posted& posted,
 }
 
 Status CallQueue::progress() {
-  if (std::exchange(is_advancing_, true)) return Status::ok();
-  Status status = advance();
-  is_advancing_ = false;
-  return status;
+  const Within advancing(is_advancing_);
+  return advancing.was_within() ? Status::ok() : advance();
 }
 
 Status CallQueue::advance() {

@@ -7,6 +7,7 @@
 
 #include "collectives/kernels/element_limit.h"
 #include "collectives/partial/wire.h"
+#include "runtime/within.h"
 
 namespace dunlin::collective {
 
@@ -151,12 +152,11 @@ Status GroupAverage::leave() {
 }
 
 void GroupAverage::progress() {
-  const bool was_inside = std::exchange(is_inside_, true);
+  const Within inside(is_inside_);
   partial_->progress();
   if (service_ && !error_.is_error()) {
     if (Status status = service_->progress(); status.is_error()) error_ = std::move(status);
   }
-  is_inside_ = was_inside;
 }
 
 Status GroupAverage::test() {
@@ -170,7 +170,7 @@ Status GroupAverage::test() {
   }
   if (!error_.is_error() || !request_) return status;
   // The model is the caller's again: no reduce may go on with it.
-  const bool was_inside = std::exchange(is_inside_, true);
+  const Within inside(is_inside_);
   const Status outcome = partial_->wait(*request_, Duration::zero());
   request_.reset();
   if (outcome.is_ok()) {
@@ -178,7 +178,6 @@ Status GroupAverage::test() {
   } else {
     (void)move_model();  // the first error counts
   }
-  is_inside_ = was_inside;
   return status;
 }
 
@@ -186,10 +185,8 @@ Status GroupAverage::step() {
   if (state_ == State::kLeaving)
     return !service_ || service_->is_over() ? Status::ok() : Status::busy();
   if (!std::exchange(is_averaged_, false)) {
-    is_inside_ = true;
-    Status status = average();
-    is_inside_ = false;
-    DUNLIN_TRY(std::move(status));
+    const Within inside(is_inside_);
+    DUNLIN_TRY(average());
   }
   state_ = State::kComputing;
   ++statistics_.iterations;
@@ -201,7 +198,8 @@ Status GroupAverage::step() {
 void GroupAverage::serve_peers() {
   const bool is_due = state_ == State::kAveraging && !is_averaged_ && !failure_ &&
                       (!service_ || service_->is_up_to_date());
-  if (!is_due || error_.is_error() || std::exchange(is_inside_, true)) return;
+  const Within inside(is_inside_);
+  if (!is_due || error_.is_error() || inside.was_within()) return;
   Status status = Status::busy();
   if (!request_) {
     status = average();
@@ -210,7 +208,6 @@ void GroupAverage::serve_peers() {
   } else if (outcome.is_error()) {
     failure_ = std::move(outcome);
   }
-  is_inside_ = false;
   is_averaged_ = status.is_ok();
   if (status.is_error()) error_ = std::move(status);
 }

@@ -10,6 +10,7 @@
 #include "collectives/groups/message.h"
 #include "collectives/groups/numbers.h"
 #include "runtime/log.h"
+#include "runtime/within.h"
 
 namespace dunlin::collective {
 
@@ -99,10 +100,9 @@ void GroupService::serve_peers() {
 }
 
 void GroupService::advance() {
-  if (error_.is_error() || std::exchange(is_inside_, true)) return;
-  Status status = step();
-  is_inside_ = false;
-  if (status.is_error())
+  const Within inside(is_inside_);
+  if (error_.is_error() || inside.was_within()) return;
+  if (Status status = step(); status.is_error())
     error_ = std::move(status).with_context(fmt::format("groups of '{}'", options_.name));
 }
 

@@ -15,6 +15,7 @@
 #include "collectives/schedule/gpu_compute.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/overlap.h"
+#include "runtime/within.h"
 
 namespace dunlin::collective {
 
@@ -69,9 +70,8 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
 
   // What it calls may progress the fabric, which calls it as a task.
   void progress() {
-    if (std::exchange(is_inside, true)) return;
-    advance();
-    is_inside = false;
+    const Within inside(is_inside);
+    if (!inside.was_within()) advance();
   }
 
   void advance() {

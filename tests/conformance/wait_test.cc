@@ -160,6 +160,19 @@ TEST_P(WaitTest, TheFirstBarrierNeedsNoProgressOfRanksThatHaveReturned) {
   munmap(shared, sizeof(std::atomic<int>));
 }
 
+TEST_P(WaitTest, TasksGoOnAfterOneHasThrown) {
+  run([](Fabric& fabric) {
+    int runs = 0;
+    const Fabric::Task task(fabric, [&] {
+      if (++runs == 1) throw std::bad_alloc();
+    });
+    EXPECT_THROW(fabric.progress(), std::bad_alloc);
+    fabric.progress();
+    EXPECT_EQ(runs, 2);
+    sync(fabric, "ran");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, WaitTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

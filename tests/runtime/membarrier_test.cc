@@ -56,6 +56,9 @@ bool holds_in_a_process(const std::function<bool()>& condition) {
 class Membarrier : public ::testing::Test {
  protected:
   void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "the thread sanitizer starts a thread in each process";
+#endif
     if (!has_membarriers()) GTEST_SKIP() << "this kernel has no membarrier(2)";
     struct stat threads {};
     if (stat("/proc/self/task", &threads) != 0 || threads.st_nlink != 3)

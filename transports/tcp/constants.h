@@ -124,8 +124,9 @@ inline constexpr auto kLongestRetryDelay = std::chrono::milliseconds(500);
 // bootstrap.
 inline constexpr auto kRenewTimeout = std::chrono::seconds(10);
 
-// A connection is renewed if it has unacknowledged bytes and no TCP acknowledgment has arrived for
-// this long. The peer's kernel acknowledges even while the peer itself is stopped.
+// A connection is renewed if it has had unacknowledged bytes for this long and no TCP
+// acknowledgment has arrived meanwhile. The peer's kernel acknowledges even while the peer itself
+// is stopped.
 inline constexpr auto kSilentPathTimeout = std::chrono::seconds(10);
 inline constexpr auto kPathCheckInterval = std::chrono::seconds(1);
 

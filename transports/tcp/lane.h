@@ -16,6 +16,7 @@
 #include "transports/tcp/dialer.h"
 #include "transports/tcp/engine.h"
 #include "transports/tcp/kept_bytes.h"
+#include "transports/tcp/socket.h"
 #include "transports/tcp/wire.h"
 
 namespace dunlin::transport::tcp {
@@ -133,7 +134,7 @@ class TcpLane final : public Lane,
   bool is_welcome_ = false;
   bool was_welcome_ = false;  // it has done so before, over any connection
   bool is_closed_ = false;
-  TimePoint path_checked_at_{};
+  PathWatch path_{kSilentPathTimeout, kPathCheckInterval};
   // If a connection is lost before it has made any progress, it is renewed after a delay only, and
   // not forever.
   bool has_progressed_ = true;  // since the last connection was lost

@@ -10,12 +10,9 @@ namespace dunlin::transport::tcp {
 
 bool TcpLane::step(TimePoint now) {
   dialer_.step(now);
-  if (connection_ != nullptr && !is_empty() && now - path_checked_at_ >= kPathCheckInterval) {
-    path_checked_at_ = now;
-    if (is_path_silent(connection_->socket(), kSilentPathTimeout)) {
-      connection_->end(
-          {Code::kDeadlineExceeded, "the host of the peer does not acknowledge what was sent"});
-    }
+  if (connection_ != nullptr && !is_empty() && path_.is_silent(connection_->socket(), now)) {
+    connection_->end(
+        {Code::kDeadlineExceeded, "the host of the peer does not acknowledge what was sent"});
   }
   return dialer_.is_active();
 }
@@ -47,6 +44,7 @@ void TcpLane::on_accepted(Rank source, LaneKind kind) {
 void TcpLane::join(std::shared_ptr<Connection> connection) {
   dialer_.stop();
   connection_ = std::move(connection);
+  path_.reset();
   connection_->attach(*this);
   origin_.attempt = engine_.next_attempt();
   is_join_due_ = true;
@@ -69,6 +67,7 @@ void TcpLane::on_connected(Fd socket, const SessionKeys& keys) {
     return;
   }
   connection_ = std::move(made).value();
+  path_.reset();
   connection_->attach(*this);
 }
 

@@ -78,12 +78,20 @@ Status connect_outcome(int socket) {
   return error == 0 ? Status::ok() : Status::from_errno("connect", error);
 }
 
-bool is_path_silent(int socket, Duration silence) {
+bool PathWatch::is_silent(int socket, TimePoint now) {
+  if (now - looked_at_ < interval_) return false;
+  // Nothing was to be sent meanwhile.
+  if (now - looked_at_ > 2 * interval_) reset();
+  looked_at_ = now;
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0) {
+    reset();
+    return false;
+  }
+  if (!waits_since_) waits_since_ = now;
   const auto heard = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  return info.tcpi_unacked != 0 && heard >= silence;
+  return now - *waits_since_ >= silence_ && heard >= silence_;
 }
 
 Status receive_whole(int socket, void* to, std::size_t size, std::size_t& done) {

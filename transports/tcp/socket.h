@@ -1,6 +1,8 @@
 // The system calls around TCP sockets. All sockets are non-blocking.
 #pragma once
 
+#include <optional>
+
 #include "runtime/clock.h"
 #include "runtime/fd.h"
 #include "runtime/status.h"
@@ -16,9 +18,26 @@ Result<Fd> accept_from(int listener, Endpoint& peer);
 Result<Fd> connect_to(const Endpoint& endpoint);
 // The outcome, once the socket is writable.
 Status connect_outcome(int socket);
-// Whether bytes wait for the acknowledgment of the peer's kernel, which has sent none for at least
-// `silence`.
-bool is_path_silent(int socket, Duration silence);
+// Finds out whether the path to the peer's host is broken: bytes wait for an acknowledgment of the
+// peer's kernel, which has sent none for some time.
+class PathWatch {
+ public:
+  // It looks at the socket once in an `interval`.
+  PathWatch(Duration silence, Duration interval) : silence_(silence), interval_(interval) {}
+
+  // Call it again and again while bytes are to be sent. True if bytes have waited at each look for
+  // at least `silence`, and no acknowledgment has arrived for as long. The second alone says
+  // nothing: a socket that was idle until now has not heard anything for long, either.
+  bool is_silent(int socket, TimePoint now);
+  // For another socket.
+  void reset() { waits_since_.reset(); }
+
+ private:
+  Duration silence_;
+  Duration interval_;
+  TimePoint looked_at_{};
+  std::optional<TimePoint> waits_since_;
+};
 
 // Reads as many bytes of a fixed-size message as there are, behind the `done` that were read
 // before, and adds to `done`. Returns ok once all are there, and busy before.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/bootstrap/printable.h"
@@ -177,8 +178,17 @@ Status Connection::advance() {
   }
   DUNLIN_TRY(bootstrap_->peers().check(peer()));
   if (messages_ != nullptr) DUNLIN_TRY(messages_->progress([] { return true; }));
-  if (owner_.clock_.now() < next_try_) return Status::busy();
-  next_try_ = owner_.clock_.now() + endpoint::kRetry;
+  const TimePoint began = owner_.clock_.now();
+  if (began < next_try_) return Status::busy();
+  Status status = ask();
+  // Questions to a peer that is stopped take long. Other connections get most of the time.
+  const TimePoint ended = owner_.clock_.now();
+  next_try_ = ended + std::max(endpoint::kRetry, 4 * (ended - began));
+  return status;
+}
+
+// The steps that ask the other side or the service thread.
+Status Connection::ask() {
   if (step_ == Step::kLink) DUNLIN_TRY(open_link());
   if (step_ == Step::kSlots) DUNLIN_TRY(open_messages());
   return confirm();

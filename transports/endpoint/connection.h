@@ -105,6 +105,7 @@ class Connection {
   Status advance();
   Status open_link();
   Status open_messages();
+  Status ask();
   Status confirm();
   // kBusy: asked in vain, to be asked again. Keeps the answer for the error of a deadline.
   Status not_yet(const Status& answer);

@@ -50,6 +50,8 @@ struct Intake {
   std::uint32_t sequence = 0;
   std::uint32_t token = 0;  // 0: no chunks to ask for, as far as is known
   bool has_asked = false;
+  bool is_heard = false;       // anything of it has arrived
+  bool is_declined = false;    // the call has failed, and the source was told
   std::size_t element = 1;     // bytes
   std::size_t expected = 0;    // bytes, before they are announced; for a gather: any number
   bool is_given_back = false;  // its number is that of the call behind

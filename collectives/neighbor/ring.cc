@@ -65,6 +65,10 @@ Status Ring::connect() {
   return Status::ok();
 }
 
+bool Ring::has_heard() const {
+  return fabric_.board().sequence(exchange_->in()[0].first_cell) != 0;
+}
+
 std::byte* Ring::mapped_slots() const {
   const transport::RemoteRegion* const region = exchange_->out()[0].region.get();
   if (region == nullptr) return nullptr;
@@ -154,12 +158,12 @@ void Ring::release_now(std::uint64_t sequence) {
   --held_[sequence - first_held_];
   for (; !held_.empty() && held_.front() == 0; ++first_held_) {
     held_.pop_front();
-    (void)receiver_->release();  // busy: progress() posts the ACK
+    owes_ack_ = receiver_->release().is_busy();
   }
 }
 
 void Ring::progress() {
-  (void)receiver_->progress();
+  if (owes_ack_) owes_ack_ = receiver_->progress().is_busy();
   if (gpu_ == nullptr) return;
   while (!released_.empty() && gpu_->is_done(released_.front().ticket)) {
     release_now(released_.front().sequence);

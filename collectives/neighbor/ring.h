@@ -69,6 +69,10 @@ class Ring final : public transport::KeptUntilDone {
   std::uint64_t oldest() const { return first_held_; }
   // Sends acknowledgments that could not be posted before, and what a GPU has copied.
   void progress();
+  // Whether acknowledgments wait for progress().
+  bool owes_acknowledgments() const { return owes_ack_ || !released_.empty(); }
+  // Whether the peer has sent anything. It needs no connection.
+  bool has_heard() const;
   // Drops what a GPU has not copied yet. The ring is of no use any more.
   void abandon();
   // No lane reads this object's memory.
@@ -109,6 +113,7 @@ class Ring final : public transport::KeptUntilDone {
   // How often each message from first_held_ on is held.
   std::deque<std::uint32_t> held_;
   std::uint64_t first_held_ = 1;
+  bool owes_ack_ = false;
   // The next three are used only if the data are in GPU memory.
   std::deque<Copy> copies_;        // in their order
   std::deque<Released> released_;  // that wait for their work, in their order

@@ -174,6 +174,7 @@ std::pair<NeighborOperation*, Delivery*> Router::find_delivery(const Peer& peer,
 void Router::arrive(NeighborOperation& operation, Intake& intake, Early came,
                     std::uint64_t sequence) {
   Peer& source = peer(*intake.pair);
+  intake.is_heard = true;
   if (came.header.kind == Kind::kFailed) {
     return operation.fail(Status(Code::kIoError, fmt::format("'{}' {}: the neighbor's GPU has "
                                                              "failed, and its data will not come",
@@ -283,14 +284,11 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
     case Kind::kEager:
     case Kind::kAnnounce:
     case Kind::kFailed: {
+      hear(peer, id);
       if (const auto [operation, intake] = find_intake(peer, id); operation != nullptr) {
         return arrive(*operation, *intake, {header, part.bytes}, sequence);
       }
       if (header.sequence <= peer.received_calls[header.key]) {  // for a call that has ended
-        if (peer.unheard > 0) {
-          --peer.unheard;
-          --owed_;
-        }
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
@@ -320,7 +318,8 @@ bool Router::is_needed_by_calls(const Peer& peer) const {
 }
 
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || is_needed_by_calls(peer)) {
+  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || !peer.unheard.empty() ||
+         is_needed_by_calls(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -332,7 +331,7 @@ void Router::progress() {
   if (options_.gpu != nullptr) options_.gpu->progress();
   for (Peer* const peer : met_) {
     Pair& pair = peer->pair;
-    if (!pair.is_connected() && !connect(*peer)) continue;
+    if (!pair.is_connected() && !(wants_connection(*peer) && connect(*peer))) continue;
     pair.messages->progress();
     pair.chunks->progress();
     receive(*peer);
@@ -358,6 +357,7 @@ void Router::progress() {
     peer->relief.make_room(peer->pair, active_, fabric_.clock());
     flush(*peer);
   }
+  look_for_owed_acknowledgments();
 }
 
 void Router::send_first(Peer& peer) {
@@ -370,6 +370,11 @@ void Router::send_chunks(Peer& peer) {
     if (operation != nullptr && !operation->send_chunks(*delivery)) return;
     peer.asked.pop_front();
   }
+}
+
+bool Router::wants_connection(const Peer& peer) const {
+  return is_needed_by_calls(peer) || is_sought(peer) || !peer.replies.empty() ||
+         (!peer.unheard.empty() && peer.pair.messages->has_heard());
 }
 
 bool Router::connect(Peer& peer) {

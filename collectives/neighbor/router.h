@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -54,9 +55,9 @@ class Router {
   // name that expects their source, instead of this one.
   void give_back(NeighborOperation& operation);
   std::size_t size() const { return operations_.size(); }
-  // Whether calls are in progress, or peers need answers about calls that have ended here: answers
-  // that have yet to be sent, or data that have yet to be announced. progress() gives them.
-  bool is_needed() const { return !operations_.empty() || owed_ > 0; }
+  // Whether progress() has anything to do: for calls in progress, or for peers that need answers
+  // about calls that have ended here.
+  bool is_needed() const { return !operations_.empty() || owed_ > 0 || owes_acknowledgments_; }
   // Receives what these ranks send, however much of it waits for calls, until something of this
   // name has arrived. One end_seeking() for each begin_seeking().
   Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
@@ -93,8 +94,9 @@ class Router {
     std::map<CallId, Header> wanted;  // requests for data of calls that were not made yet
     std::size_t early_bytes = 0;
     std::vector<Header> replies;  // to be sent when there is room
-    std::size_t unheard = 0;      // calls that ended here before anything of them had arrived
-    std::deque<CallId> asked;     // calls whose chunks were asked for, in that order
+    // Calls that ended here before anything of them had arrived. What arrives is answered.
+    std::set<CallId> unheard;
+    std::deque<CallId> asked;  // calls whose chunks were asked for, in that order
     Relief relief;
   };
 
@@ -107,6 +109,8 @@ class Router {
   void catch_up(NeighborOperation& operation);
 
   bool connect(Peer& peer);
+  // To connect blocks while the peer makes no progress.
+  bool wants_connection(const Peer& peer) const;
   void receive(Peer& peer);
   void dispatch(Peer& peer, const transport::Message& message);
   void take_chunk(Peer& peer, const transport::Message& message);
@@ -122,7 +126,10 @@ class Router {
   void flush(Peer& peer);
   // A peer that is gone needs no answers.
   void forgive(Peer& peer);
+  void look_for_owed_acknowledgments();
   void decline(NeighborOperation& operation);
+  // Something of this call has arrived. Sources send in order: nothing of earlier ones will.
+  void hear(Peer& peer, CallId id);
   void ask(NeighborOperation& operation, Intake& intake);
   void send_chunks(Peer& peer);
   void watch_peers();
@@ -142,6 +149,7 @@ class Router {
   ActiveCalls active_;
   NeighborTraffic traffic_;
   std::size_t owed_ = 0;  // replies and unheard calls of all peers
+  bool owes_acknowledgments_ = false;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;
 };

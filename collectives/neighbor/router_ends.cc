@@ -1,4 +1,6 @@
 // How the calls of a Router end, and what their neighbors hear of it.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -6,8 +8,8 @@
 
 namespace dunlin::collective::neighbor {
 
-// A source that has announced data, which the failed call never asked for, waits for an answer. A
-// destination waits for data that this rank could not send.
+// A source waits if it has announced data that the failed call never asked for, or if not all data
+// that were asked for have found room. A destination waits for data that this rank could not send.
 void Router::decline(NeighborOperation& operation) {
   for (Delivery& delivery : operation.deliveries) {
     if (!std::exchange(delivery.has_failed, false)) continue;
@@ -18,8 +20,8 @@ void Router::decline(NeighborOperation& operation) {
   }
   for (Intake& intake : operation.intakes) {
     const bool is_announced = intake.is_known && intake.bytes > operation.most_eager();
-    if (!is_announced || intake.has_asked) continue;
-    intake.has_asked = true;
+    const bool has_all = intake.has_asked && intake.arrived == intake.bytes;
+    if (!is_announced || has_all || std::exchange(intake.is_declined, true)) continue;
     Header header;
     header.key = operation.key;
     header.sequence = intake.sequence;
@@ -34,16 +36,32 @@ void Router::reply(Peer& peer, Header header, Kind kind) {
 }
 
 void Router::flush(Peer& peer) {
-  while (!peer.replies.empty() &&
-         peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_ok()) {
+  while (!peer.replies.empty()) {
+    // No answer travels over a lane that has failed.
+    if (peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_busy()) return;
     peer.replies.pop_back();
     --owed_;
   }
 }
 
+void Router::hear(Peer& peer, CallId id) {
+  const auto first = peer.unheard.lower_bound({id.first, 0});
+  const auto last = peer.unheard.upper_bound(id);
+  owed_ -= static_cast<std::size_t>(std::distance(first, last));
+  peer.unheard.erase(first, last);
+}
+
+void Router::look_for_owed_acknowledgments() {
+  owes_acknowledgments_ = std::ranges::any_of(met_, [](const Peer* peer) {
+    return peer->pair.is_connected() && (peer->pair.messages->owes_acknowledgments() ||
+                                         peer->pair.chunks->owes_acknowledgments());
+  });
+}
+
 void Router::forgive(Peer& peer) {
-  owed_ -= peer.replies.size() + std::exchange(peer.unheard, 0);
+  owed_ -= peer.replies.size() + peer.unheard.size();
   peer.replies.clear();
+  peer.unheard.clear();
 }
 
 void Router::give_back(NeighborOperation& operation) {
@@ -91,17 +109,17 @@ void Router::end(std::uint64_t number) {
     }
   }
   for (const Intake& intake : ended->second.intakes) {
-    if (intake.is_known || intake.is_given_back) continue;
+    if (intake.is_heard || intake.is_given_back) continue;
     Peer& source = peer(*intake.pair);
     if (!fabric_.peers().is_present(source.pair.peer)) continue;
-    ++source.unheard;
-    ++owed_;
+    if (source.unheard.insert({ended->second.key, intake.sequence}).second) ++owed_;
   }
   for (const Delivery& delivery : ended->second.deliveries) {
     peer(*delivery.pair).outbox.remove(ended->second);
   }
   std::erase_if(active_, [&](const auto& each) { return each.second == &ended->second; });
   operations_.erase(ended);
+  look_for_owed_acknowledgments();
 }
 
 }  // namespace dunlin::collective::neighbor

@@ -324,6 +324,44 @@ TEST_P(NeighborChaosTest, AveragesGoOnAfterADeath) {
   }
 }
 
+// A call that ends while chunks of it are on their way: the source gets rid of the rest.
+TEST_P(NeighborChaosTest, ACallThatIsCanceledInMidTransferHoldsUpNoSource) {
+  HostileWorld world(GetParam(), 2);
+  std::vector<std::unique_ptr<NeighborExchange>> exchanges;
+  std::vector<std::vector<double>> data(2, std::vector<double>(20'000));
+  std::vector<NeighborRequest> requests;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    collective::NeighborOptions options;
+    options.slot_bytes = 4096;
+    options.depth = 2;
+    exchanges.push_back(
+        NeighborExchange::create(world.fabric(static_cast<int>(rank)), options).value());
+    NeighborCall call;
+    call.input = data[rank].data();
+    call.output = data[rank].data();
+    call.count = data[rank].size();
+    call.type = DataType::kFloat64;
+    (rank == 0 ? call.destinations : call.sources).push_back({Rank(rank == 0 ? 1 : 0)});
+    requests.push_back(exchanges[rank]->start(call).value());
+  }
+  Status sent = Status::busy();
+  auto turns = world.random()() % 400;  // of the destination, which never calls it again then
+  const bool is_finished = world.run([&](int rank) {
+    if (rank == 0) {
+      if (sent.is_busy()) sent = exchanges[0]->test(requests[0]);
+      return !sent.is_busy();
+    }
+    if (turns == 0) return true;
+    if (--turns == 0) {
+      exchanges[1]->give_up(requests[1], collective::Missed::kDropped);
+    } else {
+      (void)exchanges[1]->test(requests[1]);
+    }
+    return turns == 0;
+  });
+  EXPECT_TRUE(is_finished) << sent.to_string();
+}
+
 // The one that finds out first never calls the exchange again, and there may be no room for what it
 // has to say at that moment.
 TEST_P(NeighborChaosTest, ADisagreementIsHeard) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "bindings/cpp/internal.h"
@@ -65,6 +66,8 @@ struct Queues::Impl {
   Edges<transport::SendQueue> out;
   Edges<transport::ReceiveQueue> in;
   std::unique_ptr<Sending> sending = std::make_unique<Sending>();
+  // Sends acknowledgments that found no room in release(), in every wait of the process.
+  std::optional<transport::Fabric::Task> task;
 };
 
 Queues::Queues(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -88,6 +91,9 @@ Result<Queues> Queues::create(Job& job, const QueueOptions& options) {
     impl->out.add(edge.to, transport::SendQueue(*impl->exchange, edge));
   for (transport::InSlots& edge : impl->exchange->in())
     impl->in.add(edge.from, transport::ReceiveQueue(*impl->exchange, edge));
+  impl->task.emplace(*impl->job->fabric, [queues = &impl->in.queues] {
+    for (transport::ReceiveQueue& queue : *queues) (void)queue.progress();
+  });
   return Queues(std::move(impl));
 }
 

@@ -57,7 +57,7 @@ class GroupAverage::Body final : public Resident {
   bool is_served() const override {
     if (!average_) return false;
     const collective::GroupService* const service = average_->service();
-    return service == nullptr ? has_failed_ : !service->is_over();
+    return service == nullptr ? has_failed_ : service->needs_progress();
   }
   void close() override {
     copies_ = {};  // waits for them

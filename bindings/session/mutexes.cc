@@ -15,18 +15,15 @@ using transport::Fabric;
 
 class Mutex::Body final : public Resident {
  public:
-  Body(Fabric& fabric, std::unique_ptr<DistributedMutex> mutex, bool is_owner)
-      : Resident(fabric), mutex_(std::move(mutex)), is_owner_(is_owner) {}
+  Body(Fabric& fabric, std::unique_ptr<DistributedMutex> mutex)
+      : Resident(fabric), mutex_(std::move(mutex)) {}
 
   void progress() override {
     if (!mutex_ || !is_connected_) return;
     // Errors are returned by its calls.
     (void)mutex_->progress();
-    if (is_leaving_) is_leaving_ = mutex_->test_unlock().is_busy();
   }
-  bool is_served() const override {
-    return mutex_ && is_connected_ && (is_leaving_ || (is_owner_ && mutex_->is_managed()));
-  }
+  bool is_served() const override { return mutex_ && is_connected_ && mutex_->needs_progress(); }
   void close() override { mutex_.reset(); }
   // A mutex outlasts its members for the same reason as a window (windows.cc).
   bool outlasts_members() const override { return true; }
@@ -36,14 +33,10 @@ class Mutex::Body final : public Resident {
     is_connected_ = true;
     return Status::ok();
   }
-  // Notes that an unlock or a withdrawal is in progress; maybe no thread waits for its end.
-  void note_leaving() { is_leaving_ = true; }
 
  private:
   std::unique_ptr<DistributedMutex> mutex_;
-  bool is_owner_;  // whether this is the owner rank
   bool is_connected_ = false;
-  bool is_leaving_ = false;
 };
 
 class Mutex::Lock final : public ResidentOperation {
@@ -63,7 +56,7 @@ class Mutex::Lock final : public ResidentOperation {
   void cancel(const Status& why) {
     if (!is_over()) finish(why);
     if (!is_started_ || body_->get() == nullptr) return;
-    if (body_->get()->cancel().is_ok()) body_->note_leaving();
+    (void)body_->get()->cancel();
   }
 
  protected:
@@ -83,9 +76,7 @@ class Mutex::Unlock final : public ResidentOperation {
 
   Status start() {
     if (body_->get() == nullptr) return closed();
-    DUNLIN_TRY(body_->get()->start_unlock());
-    body_->note_leaving();
-    return Status::ok();
+    return body_->get()->start_unlock();
   }
   Status test() override {
     if (is_over()) return outcome();
@@ -161,8 +152,7 @@ Status Mutex::prepare(const Plan& plan, std::uint64_t epoch) {
   options.membership = {epoch, plan.members};
   return session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto mutex, DistributedMutex::prepare(fabric, options));
-    const bool is_owner = plan.owner_rank == session_.job().rank;
-    body_ = std::make_shared<Body>(fabric, std::move(mutex), is_owner);
+    body_ = std::make_shared<Body>(fabric, std::move(mutex));
     return std::shared_ptr<Resident>(body_);
   });
 }

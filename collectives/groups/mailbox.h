@@ -56,6 +56,8 @@ class Mailboxes {
   Result<std::optional<MailboxMessage>> receive(Rank from);
   // Whether the peer has read all that was sent, or is gone.
   bool is_delivered(Rank to) const;
+  // Whether pieces or acknowledgments wait for progress().
+  bool needs_progress() const { return !at_work_.empty(); }
 
   // Sends queued pieces and acknowledgments. kInvalidArgument names a peer with other terms.
   Status progress();

@@ -99,6 +99,10 @@ void GroupService::serve_peers() {
   advance();
 }
 
+bool GroupService::needs_progress() const {
+  return !is_over_ || mailboxes_->needs_progress();
+}
+
 void GroupService::advance() {
   const Within inside(is_inside_);
   if (error_.is_error() || inside.was_within()) return;

@@ -97,6 +97,8 @@ class GroupService {
   bool is_computing() const { return phase_ == Phase::kComputing; }
   // Whether all ranks that are present have left, and no rank needs this one.
   bool is_over() const { return is_over_; }
+  // Whether peers need this rank's progress(), though its service may be over.
+  bool needs_progress() const;
   Rank master() const { return master_rank_; }
   // Whether progress() has turned to the present master.
   bool is_up_to_date() const { return seen_ == fabric_.peers().version(); }

@@ -224,6 +224,10 @@ bool DistributedMutex::is_held() const {
   return protocol_->state() == State::kHeld && !fabric_.bootstrap().fences().is_cut_off();
 }
 
+bool DistributedMutex::needs_progress() const {
+  return !protocol_->is_quiet();
+}
+
 bool DistributedMutex::is_managed() const {
   return protocol_->is_managed();
 }

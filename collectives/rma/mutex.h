@@ -88,6 +88,8 @@ class DistributedMutex {
   bool is_held() const;
   // Whether the owner rank manages it; valid after connect().
   bool is_managed() const;
+  // Whether other members need this rank's progress() before its next call.
+  bool needs_progress() const;
   // The peers that this rank waits for, as far as it knows.
   std::vector<transport::Awaited> awaited() const;
 

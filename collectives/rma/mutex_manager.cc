@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/log.h"
+
 namespace dunlin::collective {
 namespace {
 
@@ -137,7 +139,15 @@ Status MutexManager::grant() {
     grant.tag = has_holder_died_ ? kHolderDied : kPlain;
     Status status = members_.members[holder_].link->control().notify(grant, nullptr);
     if (status.code() == Code::kPeerDead) return Status::ok();  // the peer table will report it
-    DUNLIN_TRY(std::move(status));
+    if (status.is_busy()) return status;
+    if (!status.is_ok()) {
+      // The lane has failed, so that this member can't be told, but others can.
+      DUNLIN_WARN("mutex '{}': rank {} is passed over: {}", members_.name,
+                  members_.members[holder_].rank.value(), status.to_string());
+      holder_ = kNone;
+      is_grant_told_ = true;
+      return Status::ok();
+    }
   }
   is_grant_told_ = true;
   is_news_ = has_holder_died_;

@@ -32,6 +32,10 @@ class MutexManager final : public MutexProtocol {
   State state() const override;
   LockOutcome outcome() const override { return outcome_; }
   bool is_managed() const override { return true; }
+  bool is_quiet() const override {
+    if (error_.is_error()) return true;
+    return !is_at_owner_rank() && (state() == State::kIdle || state() == State::kHeld);
+  }
   void want() override { ++count_; }
   void release(bool has_heard) override;
   Status progress() override;

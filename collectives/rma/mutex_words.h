@@ -68,6 +68,9 @@ class MutexWords final : public MutexProtocol {
   State state() const override;
   LockOutcome outcome() const override { return outcome_; }
   bool is_managed() const override { return false; }
+  bool is_quiet() const override {
+    return phase_ == Phase::kIdle || phase_ == Phase::kHeld || error_.is_error();
+  }
   void want() override;
   void release(bool has_heard) override;
   Status progress() override;

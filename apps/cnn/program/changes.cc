@@ -74,7 +74,12 @@ Status Trainer::survive(Status outcome) {
   // This thread owns the fabric from here on. A member that has no model yet, as it is about to get
   // one, has none to keep.
   if (sync_) DUNLIN_TRY(end_synchronizer());
-  return members_.survive(std::move(outcome), [this] { return regroup(); });
+  return members_.survive(std::move(outcome), [this] {
+    Status status = regroup();
+    // state_ has its model.
+    if (!status.is_ok()) sync_.reset();
+    return status;
+  });
 }
 
 // Keeps the model.

@@ -444,9 +444,7 @@ std::vector<transport::Awaited> AdPsgd::awaited() const {
 
 Result<std::unique_ptr<Method>> prepare_ad_psgd(transport::Fabric& fabric,
                                                 const MethodOptions& options) {
-  auto method = std::make_unique<AdPsgd>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<AdPsgd>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -66,9 +66,7 @@ Status AllReduce::advance() {
 
 Result<std::unique_ptr<Method>> prepare_all_reduce(transport::Fabric& fabric,
                                                    const MethodOptions& options) {
-  auto method = std::make_unique<AllReduce>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<AllReduce>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -69,9 +69,7 @@ Status AsyncParameterServer::on_death(Worker& worker, Status why) {
 
 Result<std::unique_ptr<Method>> prepare_async_parameter_server(transport::Fabric& fabric,
                                                                const MethodOptions& options) {
-  auto method = std::make_unique<AsyncParameterServer>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<AsyncParameterServer>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -57,9 +57,7 @@ Status LocalSgd::advance() {
 
 Result<std::unique_ptr<Method>> prepare_local_sgd(transport::Fabric& fabric,
                                                   const MethodOptions& options) {
-  auto method = std::make_unique<LocalSgd>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<LocalSgd>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -100,6 +100,15 @@ class MethodBase : public Method {
   TimePoint unexplained_since_{};
 };
 
+// What each prepare_METHOD() does.
+template <typename Kind>
+Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
+                                               const MethodOptions& options) {
+  auto method = std::make_unique<Kind>(fabric, options);
+  DUNLIN_TRY(method->prepare());
+  return std::unique_ptr<Method>(std::move(method));
+}
+
 // Hands memory that lanes may still access to the fabric, which destroys it when it is done.
 template <typename LaneState>
 void keep_until_done(transport::Fabric& fabric, std::unique_ptr<LaneState> state) {

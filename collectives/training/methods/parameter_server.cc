@@ -112,9 +112,7 @@ Status ParameterServer::apply() {
 
 Result<std::unique_ptr<Method>> prepare_parameter_server(transport::Fabric& fabric,
                                                          const MethodOptions& options) {
-  auto method = std::make_unique<ParameterServer>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<ParameterServer>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -270,9 +270,7 @@ std::vector<transport::Awaited> ParameterWorker::awaited() const {
 
 Result<std::unique_ptr<Method>> prepare_parameter_worker(transport::Fabric& fabric,
                                                          const MethodOptions& options) {
-  auto method = std::make_unique<ParameterWorker>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<ParameterWorker>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -170,9 +170,7 @@ collective::GroupOptions groups_of(const MethodOptions& options, int ranks, int 
 
 Result<std::unique_ptr<Method>> prepare_partial(transport::Fabric& fabric,
                                                 const MethodOptions& options) {
-  auto method = std::make_unique<Partial>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<Partial>(fabric, options);
 }
 
 }  // namespace dunlin::training

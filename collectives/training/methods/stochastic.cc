@@ -199,9 +199,7 @@ Result<collective::Graph> graph_of(const MethodOptions& options, int ranks) {
 
 Result<std::unique_ptr<Method>> prepare_stochastic(transport::Fabric& fabric,
                                                    const MethodOptions& options) {
-  auto method = std::make_unique<Stochastic>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<Stochastic>(fabric, options);
 }
 
 }  // namespace dunlin::training

@@ -90,9 +90,7 @@ std::vector<transport::Awaited> StragglerRing::awaited() const {
 
 Result<std::unique_ptr<Method>> prepare_straggler_ring(transport::Fabric& fabric,
                                                        const MethodOptions& options) {
-  auto method = std::make_unique<StragglerRing>(fabric, options);
-  DUNLIN_TRY(method->prepare());
-  return std::unique_ptr<Method>(std::move(method));
+  return prepare_method<StragglerRing>(fabric, options);
 }
 
 }  // namespace dunlin::training

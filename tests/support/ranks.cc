@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "runtime/bootstrap/coordinator.h"
@@ -143,8 +145,21 @@ pid_t fork_container() {
   return child;
 }
 
+#ifdef __SANITIZE_THREAD__
+// The threads of this process, with that of the sanitizer.
+std::ptrdiff_t count_threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+#endif
+
 void run_processes(const RunOptions& options, const Config& config, const RankBody& body) {
   if (uses_containers() && geteuid() != 0) GTEST_SKIP() << "PID namespaces need root";
+#ifdef __SANITIZE_THREAD__
+  // A child's threads would have the ids of threads that the sanitizer takes over from the parent.
+  if (count_threads() > 2)
+    GTEST_SKIP() << "the thread sanitizer can't follow a fork of a process with threads";
+#endif
   // The children are forked while this process has one thread. They read the address from a pipe.
   int address_pipe[2];
   ASSERT_EQ(pipe(address_pipe), 0);

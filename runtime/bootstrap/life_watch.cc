@@ -17,7 +17,7 @@ std::string ended(const ProcessId& process) {
 }  // namespace
 
 int LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
-  Life& life = lives_[rank] = {process, {}};
+  Life& life = lives_[rank] = {process, {}, {}};
   ProcessWatch watch = watch_process(process);
   if (watch.state == ProcessWatch::State::kEnded) absences_.note_ended(rank, ended(process), now);
   if (watch.state != ProcessWatch::State::kAlive) return -1;
@@ -47,6 +47,7 @@ void LifeWatch::lose(Rank rank, ConnectionEnd how, TimePoint now) {
   const auto found = lives_.find(rank);
   if (found == lives_.end()) return;
   absences_.begin(rank, how, now);
+  found->second.asked.clear();
   inquire_again(found->second.process);  // it is one of those
 }
 
@@ -65,15 +66,21 @@ void LifeWatch::inquire_again(const ProcessId& process) {
   }
 }
 
-void LifeWatch::inquire(Rank about, const Life& life) {
+// A rank is asked once. If it loses its connection, too, the question stays on its way.
+void LifeWatch::inquire(Rank about, Life& life) {
   if (life.pidfd.is_open()) return;
-  std::size_t asked = 0;
+  auto can_answer = [this](Rank rank) {
+    return lives_.contains(rank) && !absences_.is_absent(rank);
+  };
+  auto asked = static_cast<std::size_t>(std::ranges::count_if(life.asked, can_answer));
   for (const auto& [rank, other] : lives_) {
-    if (rank == about || absences_.is_absent(rank) || !other.process.is_in_space_of(life.process))
+    if (asked >= kWitnesses) return;
+    if (rank == about || absences_.is_absent(rank) || !other.process.is_in_space_of(life.process) ||
+        !life.asked.insert(rank).second)
       continue;
     send_(rank,
           {.type = MessageType::kInquire, .subject = about, .text = life.process.to_string()});
-    if (++asked == kWitnesses) return;
+    ++asked;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ class LifeWatch {
   // The connection of the rank has ended (lose), or the rank has a new one (regain).
   void lose(Rank rank, ConnectionEnd how, TimePoint now);
   void regain(Rank rank);
-  // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
+  // The answer of a rank to kInquire, or what it has seen unasked. Ignored unless it tells of a
+  // rank on the same host.
   void testify(Rank from, const Message& message, TimePoint now);
 
   // These do what the functions of Absences do. The caller then removes the ranks that take_due()
@@ -46,9 +48,10 @@ class LifeWatch {
  private:
   struct Life {
     ProcessId process;
-    Fd pidfd;  // open while the process is watched
+    Fd pidfd;                // open while the process is watched
+    std::set<Rank> asked{};  // about this rank, since its connection was lost
   };
-  void inquire(Rank about, const Life& life);
+  void inquire(Rank about, Life& life);
   // Asks about all absent ranks on the host of this process: which ranks can answer has changed.
   void inquire_again(const ProcessId& process);
 

@@ -6,15 +6,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "runtime/log.h"
 
 namespace dunlin::bootstrap {
 
-PidWatch::PidWatch(PeerTable& peers, Rank self, Duration grace)
+PidWatch::PidWatch(PeerTable& peers, Rank self, Duration grace, std::function<void(Rank)> tell)
     : peers_(peers),
       self_(self),
       grace_(grace),
+      tell_(std::move(tell)),
       known_(static_cast<std::size_t>(peers.size()), 0) {}
 
 void PidWatch::refresh() {
@@ -65,12 +67,13 @@ void PidWatch::note(const pollfd* entries, TimePoint now) {
 
 void PidWatch::settle(TimePoint now) {
   for (const Watch& each : watches_) {
-    if (!each.has_ended || each.dead_at > now) continue;
+    if (!each.has_ended || each.dead_at > now || !peers_.is_present(each.rank)) continue;
     const std::string process = each.pid == PeerTable::kForeignPid
                                     ? "its process, in another PID namespace,"
                                     : fmt::format("process {}", each.pid);
     peers_.mark(each.rank, PeerState::kDead,
                 fmt::format("{} ended before it left the job", process));
+    tell_(each.rank);
   }
   std::erase_if(watches_, [this](const Watch& each) { return !peers_.is_present(each.rank); });
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -18,8 +19,10 @@ namespace dunlin::bootstrap {
 class PidWatch {
  public:
   // Watches the peers of `self` whose process ids `peers` contains. `peers` must outlive this
-  // object. `grace`: how late the notice of the coordinator may be that a peer has left.
-  PidWatch(PeerTable& peers, Rank self, Duration grace);
+  // object. `grace`: how late the notice of the coordinator may be that a peer has left. `tell` is
+  // called when a peer was marked dead: a coordinator on another host may not know it, as a child
+  // of the peer may keep its connection open.
+  PidWatch(PeerTable& peers, Rank self, Duration grace, std::function<void(Rank)> tell);
 
   // Starts to watch new process ids of the table, and stops watching peers that are gone.
   void refresh();
@@ -46,6 +49,7 @@ class PidWatch {
   PeerTable& peers_;
   Rank self_;
   Duration grace_;
+  std::function<void(Rank)> tell_;
   std::vector<Watch> watches_;
   std::uint64_t seen_ = 0;    // pids_version() of the table
   std::vector<pid_t> known_;  // by rank: the latest process id from the table

@@ -55,7 +55,8 @@ TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wak
       plan_(std::move(plan)),
       leave_timeout_(connection.grace),
       wake_(std::move(wake)),
-      pids_(peers(), job().rank, leave_grace(plan_, connection)),
+      pids_(peers(), job().rank, leave_grace(plan_, connection),
+            [this](Rank dead) { witness_.report_end(dead); }),
       contact_(
           plan_, std::move(connection), [this](Message message) { take(std::move(message)); },
           [this] { this->wake(); }),

@@ -25,6 +25,9 @@ class Witness {
   void append_to(std::vector<pollfd>& entries) const;
   void note(const pollfd* entries);
 
+  // Tells, unasked, that a rank's process has ended.
+  void report_end(Rank about) { tell(about, PeerState::kDead); }
+
  private:
   void tell(Rank about, PeerState state);
 

@@ -43,7 +43,8 @@ class Watched : public ::testing::Test {
   const TimePoint now_ = SteadyClock().now();
   pid_t child_ = 0;
   PeerTable peers_{2};
-  PidWatch watch_{peers_, kSelf, kGrace};
+  std::vector<Rank> told_;
+  PidWatch watch_{peers_, kSelf, kGrace, [this](Rank dead) { told_.push_back(dead); }};
 };
 
 TEST_F(Watched, AProcessThatRunsIsPresent) {
@@ -61,6 +62,7 @@ TEST_F(Watched, APeerIsDeadAfterTheGracePeriod) {
   EXPECT_TRUE(peers_.is_present(kPeer));
   watch_.settle(now_ + kGrace);
   EXPECT_EQ(peers_.state(kPeer), PeerState::kDead);
+  EXPECT_EQ(told_, std::vector<Rank>{kPeer});
   EXPECT_EQ(watch_.next(now_ + 1h), now_ + 1h);
 }
 
@@ -70,6 +72,7 @@ TEST_F(Watched, ANoticeWithinTheGracePeriodIsNoDeath) {
   peers_.mark(kPeer, PeerState::kLeft, "");
   watch_.settle(now_ + kGrace);
   EXPECT_EQ(peers_.state(kPeer), PeerState::kLeft);
+  EXPECT_TRUE(told_.empty());
 }
 
 }  // namespace

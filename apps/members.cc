@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/waiting/trace_to_death.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/step_boundary.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
@@ -95,7 +96,7 @@ Status Members::join(const std::string& terms) {
     return {Code::kInvalidArgument,
             fmt::format("the running job trains with other options or data than this process: it "
                         "has {}; here, these are {}",
-                        expected, terms)};
+                        bootstrap::printable(expected), terms)};
   }
   before_.clear();
   return reform();

@@ -9,6 +9,7 @@
 #include "runtime/bootstrap/printable.h"
 #include "runtime/fnv.h"
 #include "runtime/topology.h"
+#include "runtime/within.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -340,9 +341,10 @@ bool BootstrapClient::await(std::unique_lock<std::mutex>& lock, TimePoint until,
     if (is_over()) return true;
     if (clock_.now() >= until) return false;
     lock.unlock();
-    does_chores_ = true;
-    for (const auto& [number, chore] : chores_) chore();
-    does_chores_ = false;
+    {
+      const Within chores(does_chores_);
+      for (const auto& [number, chore] : chores_) chore();
+    }
     lock.lock();
   }
 }

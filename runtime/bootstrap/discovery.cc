@@ -153,7 +153,7 @@ Result<Launch> read_torchrun_variables(const Config& config, const Environment& 
                                         get("LOCAL_RANK")}));
   DUNLIN_TRY(leave_room(launch.job, config));
   launch.job.launcher = "torchrun";
-  launch.job.job_id = config.job_id;
+  DUNLIN_ASSIGN(launch.job.job_id, read_job_id(config));
   launch.coordinator.host = get("MASTER_ADDR");
   if (launch.coordinator.host.empty()) {
     return Status(Code::kInvalidArgument, "RANK is set but MASTER_ADDR is not");

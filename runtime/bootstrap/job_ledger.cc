@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/log.h"
 #include "runtime/units.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 // The longest timeout. Adding it to a time does not overflow.
 constexpr Duration kLongest = std::chrono::hours(24 * 365);
+// Of a warning about a member, which may contain a name of the member's choice.
+constexpr std::size_t kMostWarnedBytes = 500;
 
 TimePoint deadline_after(TimePoint now, std::uint64_t timeout_ns) {
   const auto longest = static_cast<std::uint64_t>(kLongest.count());
@@ -186,7 +189,7 @@ void JobLedger::publish(Rank from, const Message& message) {
 void JobLedger::warn(Rank from, const Status& why) {
   if (was_warned_[from.index()]) return;
   was_warned_[from.index()] = true;
-  DUNLIN_WARN("bootstrap: {}", why.message());
+  DUNLIN_WARN("bootstrap: {}", printable(why.message().substr(0, kMostWarnedBytes)));
 }
 
 Status JobLedger::contribute(Rank from, const Message& message) {

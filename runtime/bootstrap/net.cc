@@ -193,9 +193,14 @@ Result<Fd> hold_port(Endpoint& endpoint) {
 Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline) {
   auto addresses = resolve(endpoint, 0);
   if (!addresses) return std::move(addresses).status();
+  int left = 0;
+  for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next) ++left;
+  const SteadyClock clock;
   Status last(Code::kUnavailable, "no address");
   for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next) {
-    auto socket = connect_at(*at, deadline);
+    // One that does not answer leaves time for the others.
+    const TimePoint now = clock.now();
+    auto socket = connect_at(*at, now + std::max(deadline - now, Duration::zero()) / left--);
     if (socket) return socket;
     last = std::move(socket).status();
   }

@@ -40,7 +40,8 @@ Result<Fd> listen_on(Endpoint& endpoint);
 // `endpoint`: as for listen_on().
 Result<Fd> hold_port(Endpoint& endpoint);
 
-// Tries each address of the endpoint once, until `deadline`. The socket is non-blocking.
+// Tries each address of the endpoint once, until `deadline`, and each for its share of the time
+// that is left. The socket is non-blocking.
 Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline);
 
 // The address of the peer, such as "10.0.0.7:51234"; "unknown" when the connection has ended.

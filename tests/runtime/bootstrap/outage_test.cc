@@ -266,26 +266,53 @@ TEST(FrameSockets, ARefusalIsNoEndForTheNextSend) {
   EXPECT_EQ(here.send({}).code(), received.code());
 }
 
+// A name with two addresses, of which the first one does not answer.
+TEST(FrameSockets, AnAddressThatDoesNotAnswerLeavesTimeForTheNext) {
+  Endpoint silent{"::1", 0};
+  const auto full = listen_on(silent);
+  if (!full || ::listen(full->get(), 0) != 0) GTEST_SKIP() << "no IPv6";
+  std::vector<Fd> crowd;
+  const TimePoint give_up = soon();
+  for (bool is_full = false; !is_full;) {
+    ASSERT_LT(SteadyClock().now(), give_up);
+    auto guest = connect_to(silent, SteadyClock().now() + 100ms);
+    is_full = !guest;
+    if (guest) crowd.push_back(std::move(*guest));
+  }
+  Endpoint answers{"127.0.0.1", silent.port};
+  const auto listener = listen_on(answers);
+  if (!listener) GTEST_SKIP() << "the port is in use at the other address";
+  const auto connected = connect_to({"localhost", silent.port}, SteadyClock().now() + 10s);
+  ASSERT_TRUE(connected) << connected.status().to_string();
+  EXPECT_EQ(peer_address(connected->get()), answers.to_string());
+}
+
 std::string step(int number) {
   return "step " + std::to_string(number);
 }
 
 // A process as rank 1, which joins through a path, and meets the other rank in a barrier each time
 // that one has published the step.
-pid_t start_member(int entrance_pipe, int barriers) {
+pid_t start_member(int entrance_pipe, int barriers, int size = 2, const char* space = nullptr) {
   const pid_t child = fork();
   if (child != 0) return child;
   Endpoint entrance{"127.0.0.1", 0};
   if (read(entrance_pipe, &entrance.port, sizeof entrance.port) != sizeof entrance.port) _exit(2);
   JoinPlan plan;
   plan.job.rank = Rank(1);
-  plan.job.size = 2;
+  plan.job.size = size;
+  if (space != nullptr) plan.process.space = space;
   plan.coordinator = {entrance};
   plan.secret = kSecret;
   plan.host = Rank();
   plan.timeout = kTimeout;
   auto joined = TcpBootstrap::join(std::move(plan));
   if (!joined) _exit(3);
+  // A child that was forked keeps the connection.
+  if (space != nullptr && fork() == 0) {
+    pause();
+    _exit(0);
+  }
   for (int i = 0; i < barriers; ++i) {
     if (!(*joined)->lookup(step(i), kTimeout).is_ok()) _exit(4);
     if (!(*joined)->barrier("meet", kTimeout).is_ok()) _exit(5);
@@ -353,6 +380,44 @@ TEST_F(Processes, AStoppedOneIsNeverDead) {
   kill(child, SIGCONT);
   EXPECT_TRUE(meet(1).is_ok());
   EXPECT_EQ(exit_code(), 0);
+}
+
+// Neither the coordinator, which is on another host than the member, nor the connection tells of
+// the death: a child of the member keeps the connection.
+TEST(Neighbors, TellOfADeathBehindAConnectionThatGoesOn) {
+  constexpr const char* kElsewhere = "another host";
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = start_member(ends[0], 2, 3, kElsewhere);
+  ASSERT_GT(child, 0);
+  setpgid(child, child);
+  const auto coordinator = coordinator_with(3, kForever);
+  BrokenPath path(coordinator->address());
+  const std::uint16_t port = path.entrance().port;
+  ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  close(ends[0]);
+  close(ends[1]);
+  std::unique_ptr<Bootstrap> neighbor;
+  std::thread other([&] {
+    JoinPlan plan = plan_for(*coordinator, 2, 3);
+    plan.process.space = kElsewhere;
+    neighbor = TcpBootstrap::join(std::move(plan)).value();
+  });
+  const auto self = TcpBootstrap::join(plan_for(*coordinator, 0, 3)).value();
+  other.join();
+  neighbor->peers().set_local_pid(Rank(1), child);
+  // The member looks for this step once it has forked.
+  EXPECT_TRUE(self->publish(step(0), {}).is_ok());
+  std::thread third([&] { EXPECT_TRUE(neighbor->barrier("meet", kTimeout).is_ok()); });
+  EXPECT_TRUE(self->barrier("meet", kTimeout).is_ok());
+  third.join();
+  kill(child, SIGKILL);
+  EXPECT_THAT(self->barrier("meet", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));
+  kill(-child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  std::thread last([&] { neighbor.reset(); });
+  last.join();
 }
 
 }  // namespace

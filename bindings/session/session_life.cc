@@ -172,9 +172,10 @@ Status Session::meet(std::string_view name, Duration timeout) {
     leave();
     enter();
   });
-  Status status = bootstrap_->barrier(name, timeout);
-  bootstrap_->remove_chore(chore);
-  return status;
+  // Also after an exception, since it refers to this call.
+  const auto remove = [this](const int* number) { bootstrap_->remove_chore(*number); };
+  const std::unique_ptr<const int, decltype(remove)> removed(&chore, remove);
+  return bootstrap_->barrier(name, timeout);
 }
 
 void Session::release_all() {

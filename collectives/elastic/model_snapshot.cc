@@ -149,11 +149,10 @@ Result<std::uint64_t> share_model(transport::Fabric& fabric, const std::string& 
                 fabric.bootstrap().gather(name, members, std::span(&own, 1), timeout));
   std::vector<bool> are_new;
   for (const std::byte each : told) are_new.push_back(each == kNew);
-  DUNLIN_ASSIGN(
-      const std::uint64_t shared,
-      hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout));
   fabric.bootstrap().release(name, members.size());
-  return shared;
+  if (std::ranges::find(are_new, false) == are_new.end())
+    return Status(Code::kUnavailable, "no member of this job is left that has a model");
+  return hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout);
 }
 
 }  // namespace dunlin::collective

@@ -41,6 +41,16 @@ TEST_P(ModelSnapshotTest, ANewcomerReadsTheModelAsItWasOffered) {
   });
 }
 
+// The members that had it have died: nobody goes on with a model of its own.
+TEST_P(ModelSnapshotTest, AModelThatNoMemberHasIsAnError) {
+  run(2, [](Fabric& fabric) {
+    std::vector<std::byte> model(100);
+    const auto version = collective::share_model(fabric, "job/1", {Rank(0), Rank(1)}, true, model,
+                                                 7, kTimeout * timeout_factor());
+    EXPECT_EQ(version.status().code(), Code::kUnavailable) << version.status().to_string();
+  });
+}
+
 TEST_P(ModelSnapshotTest, AModelOfAnotherSizeIsAnErrorThatSaysSo) {
   run(2, [](Fabric& fabric) {
     std::vector<std::byte> model(100);

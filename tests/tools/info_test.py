@@ -8,10 +8,13 @@ FOLDER holds the stand-in for CUDA's driver, libcuda.so.1.
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import settings_table
 
 PROGRAM = ""
 STAND_IN = ""
@@ -146,6 +149,10 @@ class InfoTest(unittest.TestCase):
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("DUNLIN_VERBS_GPU=magic: give one of auto", wrong.stderr)
         self.assertIn("dmabuf, peermem, staging", wrong.stderr)
+
+    def test_the_page_of_settings_is_up_to_date(self):
+        written = (pathlib.Path(__file__).parents[2] / "runtime" / "SETTINGS.md").read_text(encoding="utf-8")
+        self.assertEqual(written, settings_table.page(PROGRAM), "make it again: tests/tools/settings_table.py")
 
     def test_configuration_says_what_is_set_and_hides_secrets(self):
         text = info("--config", DUNLIN_DEADLINE="1.234s", DUNLIN_JOB_SECRET="hunter2").stdout

@@ -115,7 +115,7 @@ class Coordinator {
   // Constant once the thread has started.
   Authenticator::Job job_;
   Endpoint address_;
-  Fd listener_;
+  UninheritedFd listener_;
   Fd wake_;
   EventQueue events_;
 

@@ -12,6 +12,7 @@
 #include "runtime/clock.h"
 #include "runtime/fd.h"
 #include "runtime/status.h"
+#include "runtime/uninherited_fd.h"
 
 namespace dunlin::bootstrap {
 
@@ -96,7 +97,7 @@ class FrameSocket {
   std::size_t unsent_bytes() const { return outgoing_.size() - sent_; }
 
  private:
-  Fd socket_;
+  UninheritedFd socket_;
   Bytes incoming_;
   std::size_t parsed_ = 0;  // bytes of incoming_ that next() has decoded
   Bytes outgoing_;

@@ -40,7 +40,7 @@ void Contact::send(const Message& message) {
 }
 
 void Contact::turn(TimePoint now) {
-  if (end_) return;
+  if (end_) return drop_attempt();
   // If this process was stopped, what has arrived meanwhile waits to be read.
   if (now - last_turn_ > silence_ / 2) heard_ = now;
   last_turn_ = now;
@@ -151,14 +151,26 @@ void Contact::count_attempt(TimePoint now) {
   next_attempt_ = now + kConnectRetry;
 }
 
-void Contact::take_attempt(TimePoint now) {
+std::optional<ReturnAttempt> Contact::end_of_attempt() {
   std::optional<ReturnAttempt> attempt;
   {
     const std::lock_guard lock(mutex_);
     attempt.swap(attempt_);
   }
+  if (attempt) seeker_.join();
+  return attempt;
+}
+
+// The coordinator has taken this rank back, and would wait for it.
+void Contact::drop_attempt() {
+  if (!seeker_.joinable()) return;
+  auto attempt = end_of_attempt();
+  if (attempt && attempt->connection) attempt->connection->socket.abandon();
+}
+
+void Contact::take_attempt(TimePoint now) {
+  auto attempt = end_of_attempt();
   if (!attempt) return;
-  seeker_.join();
   count_attempt(now);
   if (attempt->connection) return resume(std::move(*attempt->connection), now);
   is_refused_ = attempt->is_refused;
@@ -168,6 +180,7 @@ void Contact::take_attempt(TimePoint now) {
 void Contact::resume(AuthenticatedSocket connection, TimePoint now) {
   if (const Status status = session_.acknowledge(connection.session.received); !status) {
     end_ = End{status, true};
+    connection.socket.abandon();
     return;
   }
   DUNLIN_INFO("bootstrap: rank {} has a connection again after {:.1f} s", plan_.job.rank.value(),

@@ -59,7 +59,11 @@ class Contact {
   Status beat(bool asks, TimePoint now);
   void lose(const Status& why, TimePoint now);
   void seek(TimePoint now);
+  // The outcome of an attempt that has ended, once.
+  std::optional<ReturnAttempt> end_of_attempt();
   void take_attempt(TimePoint now);
+  // Ends a connection that an attempt has made after the end.
+  void drop_attempt();
   void count_attempt(TimePoint now);
   void resume(AuthenticatedSocket connection, TimePoint now);
   void judge(TimePoint now);

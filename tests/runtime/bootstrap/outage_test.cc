@@ -236,6 +236,21 @@ TEST(OutOfReach, ARankThatComesBackTooLateIsToldSo) {
   EXPECT_THAT(second->fences().check().to_string(), HasSubstr("count"));
 }
 
+// An attempt to return that is in progress when a rank is cut off may succeed after that. The rank
+// does not come back all the same, and the others hear of it.
+TEST(CutOff, ARankThatIsTakenBackTooLateIsDead) {
+  const auto coordinator = coordinator_with(2, 2s);
+  BrokenPath path(coordinator->address());
+  std::unique_ptr<Bootstrap> second;
+  std::thread other([&] { second = TcpBootstrap::join(plan_behind(path, 1, 2, true)).value(); });
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  other.join();
+  path.silence();
+  EXPECT_TRUE(comes_true([&] { return second->fences().is_cut_off(); }));
+  path.heal();
+  EXPECT_THAT(first->barrier("never", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));
+}
+
 // The kernel of a process that has ended refuses what is sent after its FIN. That is the end of a
 // process all the same.
 TEST(FrameSockets, ARefusalAfterAFinIsAnEnd) {
@@ -293,7 +308,10 @@ std::string step(int number) {
 
 // A process as rank 1, which joins through a path, and meets the other rank in a barrier each time
 // that one has published the step.
-pid_t start_member(int entrance_pipe, int barriers, int size = 2, const char* space = nullptr) {
+// `space`: see ProcessId; null: the real one. `spawn`: how the member makes a child once it has
+// joined; null: it makes none.
+pid_t start_member(int entrance_pipe, int barriers, int size = 2, const char* space = nullptr,
+                   pid_t (*spawn)() = nullptr) {
   const pid_t child = fork();
   if (child != 0) return child;
   Endpoint entrance{"127.0.0.1", 0};
@@ -308,8 +326,7 @@ pid_t start_member(int entrance_pipe, int barriers, int size = 2, const char* sp
   plan.timeout = kTimeout;
   auto joined = TcpBootstrap::join(std::move(plan));
   if (!joined) _exit(3);
-  // A child that was forked keeps the connection.
-  if (space != nullptr && fork() == 0) {
+  if (spawn != nullptr && spawn() == 0) {
     pause();
     _exit(0);
   }
@@ -382,13 +399,37 @@ TEST_F(Processes, AStoppedOneIsNeverDead) {
   EXPECT_EQ(exit_code(), 0);
 }
 
+// The coordinator is on another host than the member, and no other rank is on that host. A child of
+// the member does not keep its connection, which ends with the member.
+TEST(Forks, KeepNoConnectionOfTheirParent) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = start_member(ends[0], 2, 2, "another host", fork);
+  ASSERT_GT(child, 0);
+  setpgid(child, child);
+  const auto coordinator = coordinator_with(2, kForever);
+  const std::uint16_t port = coordinator->address().port;
+  ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  close(ends[0]);
+  close(ends[1]);
+  const auto self = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  // The member looks for this step once it has forked.
+  EXPECT_TRUE(self->publish(step(0), {}).is_ok());
+  EXPECT_TRUE(self->barrier("meet", kTimeout).is_ok());
+  kill(child, SIGKILL);
+  EXPECT_THAT(self->barrier("meet", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));
+  kill(-child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+}
+
 // Neither the coordinator, which is on another host than the member, nor the connection tells of
-// the death: a child of the member keeps the connection.
+// the death: a child of the member, which no handler of fork() has reached, keeps the connection.
 TEST(Neighbors, TellOfADeathBehindAConnectionThatGoesOn) {
   constexpr const char* kElsewhere = "another host";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  const pid_t child = start_member(ends[0], 2, 3, kElsewhere);
+  const pid_t child = start_member(ends[0], 2, 3, kElsewhere, _Fork);
   ASSERT_GT(child, 0);
   setpgid(child, child);
   const auto coordinator = coordinator_with(3, kForever);

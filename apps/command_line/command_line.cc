@@ -1,13 +1,20 @@
 #include "apps/command_line/command_line.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
+#include <new>
 #include <string_view>
 
+#include "runtime/print.h"
 #include "runtime/version.h"
 
 namespace dunlin {
@@ -15,6 +22,8 @@ namespace {
 
 constexpr std::size_t kWidth = 100;  // columns of the help text
 constexpr std::size_t kHelpColumn = 28;
+
+std::terminate_handler former_terminate = nullptr;
 
 // Breaks one line of text between words. The first line begins at `column`, the others at `indent`.
 std::string wrapped(std::string_view text, std::size_t column, std::size_t indent) {
@@ -149,10 +158,62 @@ void check_finite_numbers(CLI::Option& option) {
   option.check(find_error);
 }
 
+// A value is empty by mistake, as where a variable of the shell is not set, and would be taken for
+// none.
+void check_that_it_is_not_empty(CLI::Option& option) {
+  if (option.get_expected_max() == 0 || option.get_expected_min() == 0) return;
+  option.check(CLI::Validator(
+      [](const std::string& text) -> std::string {
+        return text.empty() ? "the value is empty" : "";
+      },
+      ""));
+}
+
+// The JSON lines must not replace what is read, or be replaced by what is written.
+void check_json_file(const CLI::App& app, const std::string& file) {
+  for (const CLI::Option* const option : app.get_options()) {
+    const bool is_json = option->check_lname("json-out");
+    if (is_json || option->count() == 0) continue;
+    if (std::ranges::find(option->results(), file) != option->results().end()) {
+      throw CLI::ValidationError(
+          "--json-out", fmt::format("'{}' is the file of {}, too", file, option->get_name()));
+    }
+  }
+}
+
+void check_json_files(const CLI::App& app) {
+  const CLI::Option* const json = app.get_option_no_throw("--json-out");
+  if (json != nullptr && json->count() > 0) check_json_file(app, json->results().front());
+  for (const CLI::App* const command : app.get_subcommands()) check_json_files(*command);
+}
+
+// Otherwise a file that is opened later gets the number of a standard stream that was closed.
+void open_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
+  }
+}
+
+// A program whose memory does not suffice says so.
+[[noreturn]] void end_for_want_of_memory() {
+  if (const auto exception = std::current_exception()) {
+    try {
+      std::rethrow_exception(exception);
+    } catch (const std::bad_alloc&) {
+      print_error("error: there is not enough memory\n");
+      _exit(1);
+    } catch (...) {
+    }
+  }
+  former_terminate();
+  std::abort();
+}
+
 void prepare_options(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
   app.formatter(formatter);
   for (CLI::Option* const option : app.get_options({})) {
     hide_checks(*option);
+    check_that_it_is_not_empty(*option);
     check_whole_numbers(*option);
     check_finite_numbers(*option);
   }
@@ -199,12 +260,15 @@ std::string help_entry(const std::string& name, const std::string& meaning) {
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv,
                                       const std::function<void()>& finish) {
+  open_standard_streams();
+  former_terminate = std::set_terminate(end_for_want_of_memory);
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), version()),
                        "print the version and exit");
   app.failure_message(usage_message);
   prepare_options(app, std::make_shared<HelpFormatter>());
   try {
     app.parse(argc, argv);
+    check_json_files(app);
     if (finish) finish();
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongUsage;

@@ -18,6 +18,9 @@ namespace dunlin {
 // The exit code of a program that was called in a wrong way.
 inline constexpr int kWrongUsage = 2;
 
+// To be called first in a program. It opens standard streams that are closed, to /dev/null, and has
+// the program say so if memory does not suffice.
+//
 // Parses the command line, then calls `finish`, which may throw a CLI::ParseError as well. Returns
 // nothing when the program is to go on; otherwise the exit code: --help and --version give 0, wrong
 // usage gives kWrongUsage. The text for either has been printed.

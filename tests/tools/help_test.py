@@ -64,6 +64,44 @@ class HelpTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout, f"{os.path.basename(program)} {VERSION}\n")
 
+    def program(self, name):
+        for program in PROGRAMS:
+            if os.path.basename(program) == name:
+                return program
+        self.skipTest(f"{name} is tested with the other programs")
+
+    def test_empty_values_are_refused(self):
+        """A variable of the shell that is not set is not taken for an option that is not given."""
+        for name, *arguments in (("dunlin-run", "-n", "2", "--join", "", "true"),
+                                 ("dunlin-svm", "--train", ""),
+                                 ("dunlin-svm", "--generate", "--model", ""),
+                                 ("dunlin-graph", "ring", "-n", "4", "--edges", ""),
+                                 ("dunlin-perf", "tune", "--file", "")):
+            done = run(self.program(name), *arguments)
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn("the value is empty", done.stderr)
+
+    def test_json_lines_replace_no_other_file(self):
+        done = run(self.program("dunlin-svm"), "--train", "rows", "--json-out", "rows")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--train", done.stderr)
+
+    def test_standard_streams_may_be_closed(self):
+        done = run("sh", "-c", '"$0" -n 2 sh -c "echo out; echo err >&2" >&- 2>&-', self.program("dunlin-run"))
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        done = run("sh", "-c", '"$0" ring -n 4 >&-', self.program("dunlin-graph"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_output_that_can_not_be_written_is_an_error(self):
+        done = run("sh", "-c", '"$0" -n 2 echo hi > /dev/full', self.program("dunlin-run"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No space left on device", done.stderr)
+
+    def test_want_of_memory_is_an_error(self):
+        done = run("sh", "-c", 'ulimit -v 3000000; exec "$0" ring -n 100000000', self.program("dunlin-graph"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not enough memory", done.stderr)
+
     def test_wrong_usage_says_where_to_look(self):
         for program in PROGRAMS:
             done = run(program, "--no-such-option")

@@ -14,6 +14,7 @@
 
 #include "runtime/bootstrap/discovery.h"
 #include "runtime/descriptor_limit.h"
+#include "runtime/print.h"
 #include "tools/dunlin-run/binding.h"
 
 namespace dunlin::run {
@@ -199,7 +200,11 @@ int Launcher::run() {
   drain_output();
   if (options_.reports) say_report();
   wait_for_other_hosts();
-  return exit_code();
+  const int error = out_.error() != 0 ? out_.error() : err_.error();
+  if (error == 0) return exit_code();
+  print_error(fmt::format("dunlin-run: the output of the ranks could not be written: {}\n",
+                          strerror(error)));
+  return exit_code() == 0 ? 1 : exit_code();
 }
 
 // The output of the ranks comes before.

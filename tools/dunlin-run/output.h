@@ -21,8 +21,11 @@ class OutputSink {
   // True if children should wait before they write more.
   bool is_full() const { return text_.size() - written_ >= kMostText; }
   void append(std::string_view text) { text_ += text; }
-  // Writes what the descriptor takes now. Drops everything when its reader has closed it.
+  // Writes what the descriptor takes now. Drops everything when its reader has closed it, or when
+  // it can't be written.
   void flush();
+  // Why it couldn't be written, as in errno; 0 if it could, or if its reader has closed it.
+  int error() const { return error_; }
 
  private:
   static constexpr std::size_t kMostText = std::size_t{1} << 20;
@@ -31,6 +34,7 @@ class OutputSink {
   int target_;
   std::string text_;
   std::size_t written_ = 0;  // bytes of text_
+  int error_ = 0;
 };
 
 class LineRelay {

@@ -121,6 +121,11 @@ class Jobs(JobTest):
         self.assertIn("diverged", job.text())
         self.assertIn("--step", job.text())
 
+    def test_a_job_that_processes_may_join_is_refused(self):
+        job = Job([RUN, "-n", 2, "--max-ranks", 3, CONSENSUS, "dgd", "--iterations", 3])
+        self.assertEqual(job.wait(), 2)
+        self.assertIn("takes no part in a job that processes may join", job.text())
+
     def test_wrong_requests_are_told(self):
         for command, code, text in (
                 ([CONSENSUS], 2, f"A command is required\nCommands: {COMMANDS}"),

@@ -143,6 +143,11 @@ class Jobs(JobTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("solver_type", done.stdout)
 
+    def test_a_model_that_can_not_be_written_costs_no_training(self):
+        job = Job([SVM, *DATA, "--epochs", 1e6, "--model", self.path("no folder/model")])
+        self.assertEqual(job.wait(), 2)
+        self.assertIn("no folder/model", job.text())
+
     def test_a_link_to_a_model_stays_and_its_target_is_replaced(self):
         model, target = self.path("model"), self.path("target")
         with open(target, "w", encoding="ascii") as file:

@@ -87,6 +87,14 @@ class Resume(JobTest):
         self.save(ranks=2)
         self.assertLess(abs(self.resume(5, 8)["objective"] - whole), 0.05 * whole)
 
+    def test_exchanges_may_get_another_length(self):
+        self.save("--sync-every", 100)
+        for every in (50, 200):
+            with self.subTest(every):
+                resumed = self.resume(SAVED_RANKS, 6, "--sync-every", every)
+                self.assertEqual(resumed["own"]["exchanges"], 2 * PASS * 100 / every)
+                self.assertEqual(resumed["examples"], 2 * ROWS)
+
     def test_averages_are_taken_over(self):
         saved = self.save("--average")
         for ranks in (2, 5):

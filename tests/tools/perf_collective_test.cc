@@ -209,6 +209,14 @@ TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
   }
 }
 
+TEST(DunlinPerfCollectives, StragglerRingTakesSeveralSizes) {
+  const auto lines = measure(2, {"straggler-ring", "--size", "8K,64K", "--step", "1", "--late-by",
+                                 "0", "--iterations", "1"});
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_EQ(lines[0].at("size"), 8 << 10);
+  EXPECT_EQ(lines[1].at("size"), 64 << 10);
+}
+
 TEST(DunlinPerfCollectives, AStragglerThatMovesIsLateInEveryReduce) {
   const auto lines = measure(3, {"straggler-ring", "--step", "1", "--late-by", "20", "--iterations",
                                  "13", "--moves-every", "1"});

@@ -6,6 +6,12 @@ namespace dunlin::consensus {
 namespace {
 
 Result<bool> run(transport::Fabric& fabric, const Options& options) {
+  const JobInfo& job = fabric.bootstrap().job();
+  if (job.founders < job.size) {
+    return Status(Code::kInvalidArgument,
+                  "dunlin-consensus takes no part in a job that processes may join (dunlin-run "
+                  "--max-ranks, --join)");
+  }
   DUNLIN_ASSIGN(Output output, Output::open(options, fabric.rank() == Rank(0)));
   DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(fabric, {}));
   Setting setting{fabric, *communicator, options, output};

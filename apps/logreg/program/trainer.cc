@@ -8,6 +8,7 @@
 
 #include "apps/logreg/program/data.h"
 #include "apps/svm/linear_model.h"
+#include "runtime/files/destination.h"
 
 namespace dunlin::logreg {
 namespace {
@@ -29,6 +30,9 @@ constexpr std::size_t kFew = 8;
 }  // namespace
 
 Result<bool> Trainer::run() {
+  // A mistake in the path is not to cost a whole training.
+  if (is_first() && !options_.model.empty())
+    DUNLIN_TRY(files::Destination::find(options_.model).status());
   DUNLIN_TRY(load());
   DUNLIN_TRY(agree_on_data());
   DUNLIN_TRY(start());

@@ -104,6 +104,9 @@ Result<Checkpoint> resume(transport::Fabric& fabric, const Membership& membershi
   DUNLIN_ASSIGN(Checkpoint saved,
                 load_checkpoint(checkpoint_path(options.resume, found.name(fresh.rank))));
   DUNLIN_TRY(check_resumable(saved, fresh));
+  // Exchanges had another length if --sync-every was another one. Members in step have trained on
+  // the same number of examples each.
+  saved.iteration = examples_of(saved) / options.sync_every;
   return saved;
 }
 

@@ -16,6 +16,7 @@
 #include "apps/svm/program/resumption.h"
 #include "apps/svm/program/totals_of_all.h"
 #include "apps/told_number.h"
+#include "runtime/files/destination.h"
 #include "runtime/log.h"
 
 namespace dunlin::svm {
@@ -42,6 +43,9 @@ Worker::Worker(transport::Fabric& fabric, const Options& options)
                         .has_common_steps = options.sync != collective::SyncMode::kAsync}) {}
 
 Status Worker::prepare() {
+  // A mistake in the path is not to cost a whole training.
+  if (members_.is_first() && !options_.model.empty())
+    DUNLIN_TRY(files::Destination::find(options_.model).status());
   DUNLIN_TRY(load_data());
   // In a job that may grow, any member may be told to stop by one that has a target.
   if (options_.target_objective || members_.is_elastic()) {

@@ -44,7 +44,10 @@ class StragglerBench {
   static Result<std::unique_ptr<StragglerBench>> create(Job& job, const Options& options,
                                                         std::size_t chunk_bytes) {
     std::unique_ptr<StragglerBench> bench(new StragglerBench(job, options.ring));
-    DUNLIN_ASSIGN(bench->communicator_, collective::Communicator::create(job.fabric(), {}));
+    collective::CommunicatorOptions world;
+    world.name = fmt::format("straggler/{}", chunk_bytes);
+    DUNLIN_ASSIGN(bench->communicator_,
+                  collective::Communicator::create(job.fabric(), std::move(world)));
     const LatenessMode modes[] = {LatenessMode::kNever, LatenessMode::kAdaptive};
     for (std::size_t i = 0; i < bench->rings_.size(); ++i) {
       DUNLIN_ASSIGN(bench->rings_[i], bench->make_ring(modes[i], chunk_bytes));
@@ -82,7 +85,8 @@ class StragglerBench {
 
   Result<std::unique_ptr<Ring>> make_ring(LatenessMode mode, std::size_t chunk_bytes) {
     collective::StragglerOptions options;
-    options.name = mode == LatenessMode::kNever ? "perf plain" : "perf aware";
+    options.name =
+        fmt::format("perf {} {}", mode == LatenessMode::kNever ? "plain" : "aware", chunk_bytes);
     options.membership.members = job_.ranks();
     options.count =
         std::max<std::size_t>(1, chunk_bytes / sizeof(double)) * options.membership.members.size();

@@ -158,8 +158,8 @@ void check_finite_numbers(CLI::Option& option) {
   option.check(find_error);
 }
 
-// A value is empty by mistake, as where a variable of the shell is not set, and would be taken for
-// none.
+// An empty value is a mistake, such as a variable of the shell that is not set. Programs would take
+// it for an option that was not given.
 void check_that_it_is_not_empty(CLI::Option& option) {
   if (option.get_expected_max() == 0 || option.get_expected_min() == 0) return;
   option.check(CLI::Validator(
@@ -172,8 +172,8 @@ void check_that_it_is_not_empty(CLI::Option& option) {
 // The JSON lines must not replace what is read, or be replaced by what is written.
 void check_json_file(const CLI::App& app, const std::string& file) {
   for (const CLI::Option* const option : app.get_options()) {
-    const bool is_json = option->check_lname("json-out");
-    if (is_json || option->count() == 0) continue;
+    const bool names_file = option->get_description().find("file") != std::string::npos;
+    if (!names_file || option->count() == 0 || option->check_lname("json-out")) continue;
     if (std::ranges::find(option->results(), file) != option->results().end()) {
       throw CLI::ValidationError(
           "--json-out", fmt::format("'{}' is the file of {}, too", file, option->get_name()));
@@ -261,7 +261,8 @@ std::string help_entry(const std::string& name, const std::string& meaning) {
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv,
                                       const std::function<void()>& finish) {
   open_standard_streams();
-  former_terminate = std::set_terminate(end_for_want_of_memory);
+  if (std::get_terminate() != end_for_want_of_memory)
+    former_terminate = std::set_terminate(end_for_want_of_memory);
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), version()),
                        "print the version and exit");
   app.failure_message(usage_message);

@@ -18,8 +18,8 @@ namespace dunlin {
 // The exit code of a program that was called in a wrong way.
 inline constexpr int kWrongUsage = 2;
 
-// To be called first in a program. It opens standard streams that are closed, to /dev/null, and has
-// the program say so if memory does not suffice.
+// To be called first in a program. Standard streams that are closed are opened to /dev/null. From
+// now on, a program that runs out of memory prints that, and ends with exit code 1.
 //
 // Parses the command line, then calls `finish`, which may throw a CLI::ParseError as well. Returns
 // nothing when the program is to go on; otherwise the exit code: --help and --version give 0, wrong

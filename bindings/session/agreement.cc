@@ -44,8 +44,7 @@ Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHan
 
 namespace {
 
-// Concerns the first member of the communicator that has another outcome, or none if all have the
-// same one.
+// The first member of a communicator that has another outcome than this one, and which.
 struct Difference {
   std::size_t rank = 0;  // in the communicator
   std::string why;

@@ -134,8 +134,13 @@ Result<CommunicatorHandle> Session::on_gpu(int gpu) {
     met = agree(*this, Status::ok(), kWhat, {}, interrupt);
     return *met;
   };
-  auto made = form(name, members_, meet, {}, gpu);
-  if (!met) return agree(*this, made.status(), kWhat, {}, {});
+  CommunicatorHandle made;
+  Status status = without_exceptions(kWhat, [&]() -> Status {
+    DUNLIN_ASSIGN(made, form(name, members_, meet, {}, gpu));
+    return Status::ok();
+  });
+  if (!met) status = agree(*this, std::move(status), kWhat, {}, {});
+  if (!status.is_ok()) return status;
   return made;
 }
 

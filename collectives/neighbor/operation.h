@@ -54,7 +54,7 @@ struct Intake {
   bool is_declined = false;    // the call has failed, and the source was told
   std::size_t element = 1;     // bytes
   std::size_t expected = 0;    // bytes, before they are announced; for a gather: any number
-  bool is_given_back = false;  // its number is that of the call behind
+  bool is_given_back = false;  // the call behind has got its number
   bool is_lost = false;        // the source is dead, and the call goes on without what is missing
   bool is_known = false;       // the size and the source's weight are known
   std::size_t bytes = 0;       // in all, if is_known

@@ -71,7 +71,8 @@ class Ring final : public transport::KeptUntilDone {
   void progress();
   // Whether acknowledgments wait for progress().
   bool owes_acknowledgments() const { return owes_ack_ || !released_.empty(); }
-  // Whether the peer has sent anything. It needs no connection.
+  // Whether the peer may have sent anything: also true if another object has used the cell before.
+  // It needs no connection.
   bool has_heard() const;
   // Drops what a GPU has not copied yet. The ring is of no use any more.
   void abandon();

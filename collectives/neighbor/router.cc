@@ -318,8 +318,8 @@ bool Router::is_needed_by_calls(const Peer& peer) const {
 }
 
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || !peer.unheard.empty() ||
-         is_needed_by_calls(peer)) {
+  const std::size_t most_early = peer.unheard.empty() ? kMostEarlyBytes : 2 * kMostEarlyBytes;
+  while (peer.early_bytes <= most_early || is_sought(peer) || is_needed_by_calls(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -381,6 +381,7 @@ bool Router::connect(Peer& peer) {
   Status status = peer.pair.connect();
   if (status.is_ok() || status.is_busy()) return status.is_ok();
   fail_with(peer, status);
+  forgive(peer);
   return false;
 }
 

@@ -96,6 +96,7 @@ class Router {
     std::vector<Header> replies;  // to be sent when there is room
     // Calls that ended here before anything of them had arrived. What arrives is answered.
     std::set<CallId> unheard;
+    std::unordered_map<std::uint64_t, std::uint32_t> heard;  // the last call heard of, by key
     std::deque<CallId> asked;  // calls whose chunks were asked for, in that order
     Relief relief;
   };
@@ -109,7 +110,7 @@ class Router {
   void catch_up(NeighborOperation& operation);
 
   bool connect(Peer& peer);
-  // To connect blocks while the peer makes no progress.
+  // Whether a connection is needed. Making one blocks while the peer makes no progress.
   bool wants_connection(const Peer& peer) const;
   void receive(Peer& peer);
   void dispatch(Peer& peer, const transport::Message& message);

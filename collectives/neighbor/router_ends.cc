@@ -45,6 +45,8 @@ void Router::flush(Peer& peer) {
 }
 
 void Router::hear(Peer& peer, CallId id) {
+  std::uint32_t& last_heard = peer.heard[id.first];
+  last_heard = std::max(last_heard, id.second);
   const auto first = peer.unheard.lower_bound({id.first, 0});
   const auto last = peer.unheard.upper_bound(id);
   owed_ -= static_cast<std::size_t>(std::distance(first, last));
@@ -112,6 +114,7 @@ void Router::end(std::uint64_t number) {
     if (intake.is_heard || intake.is_given_back) continue;
     Peer& source = peer(*intake.pair);
     if (!fabric_.peers().is_present(source.pair.peer)) continue;
+    if (intake.sequence <= source.heard[ended->second.key]) continue;
     if (source.unheard.insert({ended->second.key, intake.sequence}).second) ++owed_;
   }
   for (const Delivery& delivery : ended->second.deliveries) {

@@ -94,6 +94,10 @@ class Resume(JobTest):
                 resumed = self.resume(SAVED_RANKS, 6, "--sync-every", every)
                 self.assertEqual(resumed["own"]["exchanges"], 2 * PASS * 100 / every)
                 self.assertEqual(resumed["examples"], 2 * ROWS)
+        before = self.names()
+        self.assertIn("another path for --checkpoint",
+                      self.refusal(SAVED_RANKS, "--sync-every", 200, "--checkpoint", self.base))
+        self.assertEqual(self.names(), before)
 
     def test_averages_are_taken_over(self):
         saved = self.save("--average")

@@ -44,7 +44,8 @@ void OutputSink::flush() {
     const ssize_t put = write(target_, rest.data(), rest.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0 && errno == EAGAIN) return;
-    const bool has_no_reader = errno == EPIPE || errno == EIO || errno == ECONNRESET;
+    const bool has_no_reader =
+        errno == EPIPE || errno == ECONNRESET || (errno == EIO && terminal_.is_open());
     if (put < 0 && !has_no_reader && error_ == 0) error_ = errno;
     written_ = put < 0 ? text_.size() : written_ + static_cast<std::size_t>(put);
   }

@@ -79,9 +79,9 @@ Status connect_outcome(int socket) {
 }
 
 bool PathWatch::is_silent(int socket, TimePoint now) {
+  // The kernel's time of the last acknowledgment is as coarse as its ticks, of 10 ms at most.
+  constexpr Duration kCoarseness = std::chrono::milliseconds(20);
   if (now - looked_at_ < interval_) return false;
-  // Nothing was to be sent meanwhile.
-  if (now - looked_at_ > 2 * interval_) reset();
   looked_at_ = now;
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -89,9 +89,9 @@ bool PathWatch::is_silent(int socket, TimePoint now) {
     reset();
     return false;
   }
-  if (!waits_since_) waits_since_ = now;
-  const auto heard = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  return now - *waits_since_ >= silence_ && heard >= silence_;
+  const TimePoint heard = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  if (!waits_since_ || heard + kCoarseness >= *waits_since_) waits_since_ = now;
+  return now - *waits_since_ >= silence_;
 }
 
 Status receive_whole(int socket, void* to, std::size_t size, std::size_t& done) {

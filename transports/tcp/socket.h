@@ -25,9 +25,10 @@ class PathWatch {
   // It looks at the socket once in an `interval`.
   PathWatch(Duration silence, Duration interval) : silence_(silence), interval_(interval) {}
 
-  // Call it again and again while bytes are to be sent. True if bytes have waited at each look for
-  // at least `silence`, and no acknowledgment has arrived for as long. The second alone says
-  // nothing: a socket that was idle until now has not heard anything for long, either.
+  // Call it again and again while bytes are to be sent. True if bytes have waited since a look at
+  // least `silence` ago, and no acknowledgment has arrived since. That none has arrived for long
+  // says nothing by itself: a socket that was idle until now has not heard anything for long,
+  // either.
   bool is_silent(int socket, TimePoint now);
   // For another socket.
   void reset() { waits_since_.reset(); }

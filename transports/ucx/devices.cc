@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "runtime/bootstrap/net.h"
+#include "runtime/log.h"
 
 namespace dunlin::transport::ucx {
 namespace {
@@ -63,6 +64,8 @@ std::string network_devices(const Config& config) {
   }
   std::vector<std::string> devices = rdma_ports();
   devices.push_back(interface);
+  DUNLIN_INFO("ucx: TCP uses {}, which leads to the coordinator (UCX_NET_DEVICES replaces that)",
+              interface);
   return fmt::format("{}", fmt::join(devices, ","));
 }
 

@@ -30,7 +30,7 @@ constexpr std::size_t kFew = 8;
 }  // namespace
 
 Result<bool> Trainer::run() {
-  // A mistake in the path is not to cost a whole training.
+  // A mistake in the path is found before the training, not after it.
   if (is_first() && !options_.model.empty())
     DUNLIN_TRY(files::Destination::find(options_.model).status());
   DUNLIN_TRY(load());

@@ -104,9 +104,16 @@ Result<Checkpoint> resume(transport::Fabric& fabric, const Membership& membershi
   DUNLIN_ASSIGN(Checkpoint saved,
                 load_checkpoint(checkpoint_path(options.resume, found.name(fresh.rank))));
   DUNLIN_TRY(check_resumable(saved, fresh));
-  // Exchanges had another length if --sync-every was another one. Members in step have trained on
-  // the same number of examples each.
-  saved.iteration = examples_of(saved) / options.sync_every;
+  // Where --sync-every was another one, the exchanges are counted anew from the examples, of which
+  // members in step have trained on the same number each.
+  const std::uint64_t exchanges = examples_of(saved) / options.sync_every;
+  if (exchanges != saved.iteration && options.checkpoint == options.resume) {
+    return Status(Code::kInvalidArgument,
+                  "with another --sync-every than before, the run needs another path for "
+                  "--checkpoint than for --resume: its checkpoints would get numbers that those of "
+                  "the former run have");
+  }
+  saved.iteration = exchanges;
   return saved;
 }
 

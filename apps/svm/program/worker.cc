@@ -43,7 +43,7 @@ Worker::Worker(transport::Fabric& fabric, const Options& options)
                         .has_common_steps = options.sync != collective::SyncMode::kAsync}) {}
 
 Status Worker::prepare() {
-  // A mistake in the path is not to cost a whole training.
+  // A mistake in the path is found before the training, not after it.
   if (members_.is_first() && !options_.model.empty())
     DUNLIN_TRY(files::Destination::find(options_.model).status());
   DUNLIN_TRY(load_data());

@@ -400,14 +400,15 @@ TEST_F(Processes, AStoppedOneIsNeverDead) {
 }
 
 // The coordinator is on another host than the member, and no other rank is on that host. A child of
-// the member does not keep its connection, which ends with the member.
+// the member does not keep its connection, which ends with the member: by a RST if something that
+// had arrived was not read yet, so that the death is known after the grace.
 TEST(Forks, KeepNoConnectionOfTheirParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = start_member(ends[0], 2, 2, "another host", fork);
   ASSERT_GT(child, 0);
   setpgid(child, child);
-  const auto coordinator = coordinator_with(2, kForever);
+  const auto coordinator = coordinator_with(2, 2s);
   const std::uint16_t port = coordinator->address().port;
   ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
   close(ends[0]);

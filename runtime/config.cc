@@ -360,11 +360,11 @@ const std::vector<Row>& table() {
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
-      text_row(
-          "DUNLIN_FLIGHT",
-          "folder in which ranks record what they do and for whom they wait, for `dunlin-top`, "
-          "or off (default: /dev/shm/dunlin-flight-UID)",
-          &Config::flight),
+      text_row("DUNLIN_FLIGHT",
+               "folder in which ranks record what they do and for which ranks they wait, for "
+               "`dunlin-top`, "
+               "or off (default: /dev/shm/dunlin-flight-UID)",
+               &Config::flight),
       choice_row<bool>("DUNLIN_FLIGHT_KEEP", "off", "on, off",
                        "whether the records of jobs that end well are kept, as those of others are",
                        {{"on", true}, {"off", false}}, &Config::flight_keep),

@@ -12,6 +12,7 @@
 
 #include "apps/svm/input_file.h"
 #include "apps/svm/libsvm_line.h"
+#include "runtime/files/destination.h"
 #include "runtime/files/output_file.h"
 
 namespace dunlin::svm {
@@ -183,6 +184,10 @@ std::string model_text(const LinearModel& model) {
 
 Result<LinearModel> parse_model(std::string_view name, std::string_view text) {
   return Parser(name, text).parse();
+}
+
+Status check_model_path(const std::string& path) {
+  return path.empty() ? Status::ok() : files::Destination::find(path).status();
 }
 
 Status save_model(const std::string& path, const LinearModel& model) {

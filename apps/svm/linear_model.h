@@ -41,6 +41,9 @@ std::string model_text(const LinearModel& model);
 // are no classifiers of two classes with one vector of weights.
 Result<LinearModel> parse_model(std::string_view name, std::string_view text);
 
+// The error that save_model() would return for this path, as far as that is known before a training
+// begins. Ok for an empty path: no model is to be saved.
+Status check_model_path(const std::string& path);
 // Replaces the file as a whole.
 Status save_model(const std::string& path, const LinearModel& model);
 Result<LinearModel> load_model(const std::string& path);

@@ -60,10 +60,9 @@ class HierarchicalExchange {
   int machine() const { return machine_; }  // this rank's
   int machines() const { return static_cast<int>(options_.machines.size()); }
 
-  // Begins an average. The call's sources and destinations are machines: Rank(m) is machine m. It
-  // moves on only in calls of this object. While this rank waits for something else, the others
-  // wait for it.
-  // Input and output belong to the call until it has ended.
+  // Begins an average. The call's sources and destinations are machines: Rank(m) is machine m.
+  // Input and output belong to the call until it has ended. It moves on only in calls of this
+  // object. While this rank waits for something else, the others wait for it.
   Result<HierarchicalRequest> start(const NeighborCall& call);
   // kBusy until the request has ended, then its outcome once, then kNotFound. Moves all requests
   // on.

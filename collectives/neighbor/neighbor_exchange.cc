@@ -36,7 +36,7 @@ class NeighborExchange::Impl {
         task_(fabric, [this] {
           // Calls that no thread waits for advance, too, while this process waits for something
           // else. Neighbors that need an answer get it, also if this rank makes no call again.
-          if (!is_inside_ && router_.is_needed()) progress();
+          if (!is_inside_ && router_.needs_progress()) progress();
         }) {}
 
   Result<NeighborRequest> start(const NeighborCall& call, std::vector<Bytes>* gathered);
@@ -269,7 +269,7 @@ std::size_t NeighborExchange::outstanding() const {
 }
 
 bool NeighborExchange::needs_progress() const {
-  return impl_->router().is_needed();
+  return impl_->router().needs_progress();
 }
 
 NeighborTraffic NeighborExchange::traffic() const {

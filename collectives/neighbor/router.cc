@@ -303,7 +303,7 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
 }
 
 // Whether a call in progress waits for the peer.
-bool Router::is_needed_by_calls(const Peer& peer) const {
+bool Router::is_needed(const Peer& peer) const {
   const auto awaits = [&](const NeighborOperation& operation) {
     for (const Delivery& delivery : operation.deliveries) {
       if (delivery.pair == &peer.pair && !delivery.is_over) return true;
@@ -319,7 +319,7 @@ bool Router::is_needed_by_calls(const Peer& peer) const {
 
 void Router::receive(Peer& peer) {
   const std::size_t most_early = peer.unheard.empty() ? kMostEarlyBytes : 2 * kMostEarlyBytes;
-  while (peer.early_bytes <= most_early || is_sought(peer) || is_needed_by_calls(peer)) {
+  while (peer.early_bytes <= most_early || is_sought(peer) || is_needed(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -373,7 +373,7 @@ void Router::send_chunks(Peer& peer) {
 }
 
 bool Router::wants_connection(const Peer& peer) const {
-  return is_needed_by_calls(peer) || is_sought(peer) || !peer.replies.empty() ||
+  return is_needed(peer) || is_sought(peer) || !peer.replies.empty() ||
          (!peer.unheard.empty() && peer.pair.messages->has_heard());
 }
 

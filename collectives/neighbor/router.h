@@ -57,7 +57,7 @@ class Router {
   std::size_t size() const { return operations_.size(); }
   // Whether progress() has anything to do: for calls in progress, or for peers that need answers
   // about calls that have ended here.
-  bool is_needed() const { return !operations_.empty() || owed_ > 0 || owes_acknowledgments_; }
+  bool needs_progress() const { return !operations_.empty() || owed_ > 0 || owes_acknowledgments_; }
   // Receives what these ranks send, however much of it waits for calls, until something of this
   // name has arrived. One end_seeking() for each begin_seeking().
   Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
@@ -119,7 +119,7 @@ class Router {
   // Handles a source's first part. `sequence` is that of the message whose slot holds it, or 0.
   void arrive(NeighborOperation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
-  bool is_needed_by_calls(const Peer& peer) const;
+  bool is_needed(const Peer& peer) const;
   static bool is_sought(const Peer& peer);
   void send_first(Peer& peer);
   // Queues a reply, which flush() sends when there is room.

@@ -70,7 +70,7 @@ class MutexProtocol {
   virtual State state() const = 0;
   virtual LockOutcome outcome() const = 0;  // valid in kHeld
   virtual bool is_managed() const = 0;
-  // Whether nobody needs this rank's progress() before its next call. In kIdle, a grant may still
+  // Whether no rank needs this rank's progress() before its next call. In kIdle, a grant may still
   // be on its way that has to be handed on.
   virtual bool is_quiet() const = 0;
   // Leads from kIdle to kWaiting.

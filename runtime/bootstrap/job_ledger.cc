@@ -15,7 +15,8 @@ namespace {
 
 // The longest timeout. Adding it to a time does not overflow.
 constexpr Duration kLongest = std::chrono::hours(24 * 365);
-// Of a warning about a member, which may contain a name of the member's choice.
+// A warning about a member is cut after so many bytes, as it may contain a name that the member has
+// chosen.
 constexpr std::size_t kMostWarnedBytes = 500;
 
 TimePoint deadline_after(TimePoint now, std::uint64_t timeout_ns) {

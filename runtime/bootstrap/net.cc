@@ -233,18 +233,24 @@ std::vector<std::string> interface_addresses(std::string_view name) {
   return result;
 }
 
+std::optional<sockaddr_storage> source_toward(const sockaddr* to, socklen_t size) {
+  // Connecting a datagram socket only asks the kernel for a route.
+  const Fd socket(::socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage source{};
+  socklen_t length = sizeof source;
+  if (!socket.is_open() || connect(socket.get(), to, size) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &length) != 0)
+    return std::nullopt;
+  return source;
+}
+
 std::optional<std::string> interface_toward(const Endpoint& endpoint) {
   auto addresses = resolve(endpoint, 0);
   if (!addresses) return std::nullopt;
   for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next) {
-    // Connecting a datagram socket only asks the kernel for a route.
-    const Fd socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage source{};
-    socklen_t length = sizeof source;
-    if (!socket.is_open() || connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0 ||
-        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &length) != 0)
-      continue;
-    if (auto name = interface_with(source)) return name;
+    const auto source = source_toward(at->ai_addr, at->ai_addrlen);
+    if (!source) continue;
+    if (auto name = interface_with(*source)) return name;
   }
   return std::nullopt;
 }

@@ -2,6 +2,8 @@
 // non-blocking connection that carries messages. One thread at a time uses each object.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -52,8 +54,12 @@ std::string peer_address(int socket);
 // except loopback.
 std::vector<std::string> interface_addresses(std::string_view name = {});
 
-// The name of the interface from which this host reaches the endpoint. Nothing is sent: the kernel
-// is only asked for a route. Nothing if the name is unknown or there is no route.
+// The address from which this host sends to the address `to`, of `size` bytes. Nothing is sent: the
+// kernel is only asked for a route. Nothing if there is none.
+std::optional<sockaddr_storage> source_toward(const sockaddr* to, socklen_t size);
+
+// The name of the interface from which this host reaches the endpoint. Nothing if the name is
+// unknown or there is no route.
 std::optional<std::string> interface_toward(const Endpoint& endpoint);
 
 // Waits for `events` of one descriptor. Returns false when the deadline comes first.

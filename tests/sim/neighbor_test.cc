@@ -324,38 +324,47 @@ TEST_P(NeighborChaosTest, AveragesGoOnAfterADeath) {
   }
 }
 
-// A call that ends while chunks of it are on their way: the source gets rid of the rest.
-TEST_P(NeighborChaosTest, ACallThatIsCanceledInMidTransferHoldsUpNoSource) {
-  HostileWorld world(GetParam(), 2);
-  std::vector<std::unique_ptr<NeighborExchange>> exchanges;
-  std::vector<std::vector<double>> data(2, std::vector<double>(20'000));
-  std::vector<NeighborRequest> requests;
-  for (std::size_t rank = 0; rank < 2; ++rank) {
+// A large call in progress, from rank 0 to rank 1, each of which gives the number of its elements.
+struct Transfer {
+  Transfer(HostileWorld& world, std::size_t sent, std::size_t expected)
+      : data{std::vector<double>(sent), std::vector<double>(expected)} {
     collective::NeighborOptions options;
     options.slot_bytes = 4096;
     options.depth = 2;
-    exchanges.push_back(
-        NeighborExchange::create(world.fabric(static_cast<int>(rank)), options).value());
-    NeighborCall call;
-    call.input = data[rank].data();
-    call.output = data[rank].data();
-    call.count = data[rank].size();
-    call.type = DataType::kFloat64;
-    (rank == 0 ? call.destinations : call.sources).push_back({Rank(rank == 0 ? 1 : 0)});
-    requests.push_back(exchanges[rank]->start(call).value());
+    for (int rank = 0; rank < 2; ++rank)
+      exchanges.push_back(NeighborExchange::create(world.fabric(rank), options).value());
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      NeighborCall call;
+      call.input = data[rank].data();
+      call.output = data[rank].data();
+      call.count = data[rank].size();
+      call.type = DataType::kFloat64;
+      (rank == 0 ? call.destinations : call.sources).push_back({Rank(rank == 0 ? 1 : 0)});
+      requests.push_back(exchanges[rank]->start(call).value());
+    }
   }
+
+  std::vector<std::vector<double>> data;
+  std::vector<std::unique_ptr<NeighborExchange>> exchanges;
+  std::vector<NeighborRequest> requests;
+};
+
+// A call that ends while chunks of it are on their way: the source gets rid of the rest.
+TEST_P(NeighborChaosTest, ACallThatIsCanceledInMidTransferHoldsUpNoSource) {
+  HostileWorld world(GetParam(), 2);
+  Transfer transfer(world, 20'000, 20'000);
   Status sent = Status::busy();
   auto turns = world.random()() % 400;  // of the destination, which never calls it again then
   const bool is_finished = world.run([&](int rank) {
     if (rank == 0) {
-      if (sent.is_busy()) sent = exchanges[0]->test(requests[0]);
+      if (sent.is_busy()) sent = transfer.exchanges[0]->test(transfer.requests[0]);
       return !sent.is_busy();
     }
     if (turns == 0) return true;
     if (--turns == 0) {
-      exchanges[1]->give_up(requests[1], collective::Missed::kDropped);
+      transfer.exchanges[1]->give_up(transfer.requests[1], collective::Missed::kDropped);
     } else {
-      (void)exchanges[1]->test(requests[1]);
+      (void)transfer.exchanges[1]->test(transfer.requests[1]);
     }
     return turns == 0;
   });
@@ -366,29 +375,12 @@ TEST_P(NeighborChaosTest, ACallThatIsCanceledInMidTransferHoldsUpNoSource) {
 // has to say at that moment.
 TEST_P(NeighborChaosTest, ADisagreementIsHeard) {
   HostileWorld world(GetParam(), 2);
-  std::vector<std::unique_ptr<NeighborExchange>> exchanges;
-  std::vector<std::vector<double>> data;
-  std::vector<NeighborRequest> requests;
+  Transfer transfer(world, 20'000, 10'000);
   std::vector<Status> outcomes(2, Status::busy());
-  for (int rank = 0; rank < 2; ++rank) {
-    collective::NeighborOptions options;
-    options.slot_bytes = 4096;
-    options.depth = 2;
-    exchanges.push_back(NeighborExchange::create(world.fabric(rank), options).value());
-    data.emplace_back(rank == 0 ? 20'000 : 10'000);
-  }
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    NeighborCall call;
-    call.input = data[rank].data();
-    call.output = data[rank].data();
-    call.count = data[rank].size();
-    call.type = DataType::kFloat64;
-    (rank == 0 ? call.destinations : call.sources).push_back({Rank(rank == 0 ? 1 : 0)});
-    requests.push_back(exchanges[rank]->start(call).value());
-  }
   const bool is_finished = world.run([&](int rank) {
     const auto self = static_cast<std::size_t>(rank);
-    if (outcomes[self].is_busy()) outcomes[self] = exchanges[self]->test(requests[self]);
+    if (outcomes[self].is_busy())
+      outcomes[self] = transfer.exchanges[self]->test(transfer.requests[self]);
     return !outcomes[self].is_busy();
   });
   ASSERT_TRUE(is_finished) << outcomes[0].to_string() << ", " << outcomes[1].to_string();

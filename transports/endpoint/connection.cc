@@ -17,13 +17,6 @@ using endpoint::MessageKind;
 
 namespace {
 
-// Between two questions, however long the last one took.
-constexpr Duration kLongestPause = std::chrono::milliseconds(500);
-
-}  // namespace
-
-namespace {
-
 // A lane that has failed carries nothing any more; a new connection can. Whether a peer has left or
 // is dead, only the service threads know, whose word may come later than the lane's.
 Status failure_of(Link& link) {
@@ -190,7 +183,8 @@ Status Connection::advance() {
   Status status = ask();
   // Questions to a peer that is stopped take long. Other connections get most of the time.
   const TimePoint ended = owner_.clock_.now();
-  next_try_ = ended + std::clamp<Duration>(4 * (ended - began), endpoint::kRetry, kLongestPause);
+  next_try_ =
+      ended + std::clamp<Duration>(4 * (ended - began), endpoint::kRetry, endpoint::kLongestRetry);
   return status;
 }
 

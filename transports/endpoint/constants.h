@@ -30,6 +30,8 @@ inline constexpr std::size_t kMaxAddresses = 16;
 // How often a step of a connection that is being made is tried again, if it asks the other side or
 // the service thread. Each question takes some tens of microseconds.
 inline constexpr Duration kRetry = std::chrono::microseconds(200);
+// The same where the last question took long.
+inline constexpr Duration kLongestRetry = std::chrono::milliseconds(500);
 
 // How long the end of a connection waits until its last messages have reached the peer. A peer that
 // makes progress takes them within milliseconds.

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <memory>
 
-#include "runtime/fd.h"
+#include "runtime/bootstrap/net.h"
 #include "transports/tcp/constants.h"
 
 namespace dunlin::transport::tcp {
@@ -144,15 +144,9 @@ Result<std::vector<Endpoint>> interface_addresses(const std::string& interface) 
 }
 
 std::optional<Endpoint> source_toward(const Endpoint& to) {
-  // Connecting a datagram socket only asks the kernel for a route.
-  const Fd socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage source{};
-  socklen_t size = sizeof source;
-  if (!socket.is_open() || ::connect(socket.get(), to.address(), to.size()) != 0 ||
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &size) != 0) {
-    return std::nullopt;
-  }
-  Endpoint found(reinterpret_cast<const sockaddr*>(&source));
+  const auto source = bootstrap::source_toward(to.address(), to.size());
+  if (!source) return std::nullopt;
+  Endpoint found(reinterpret_cast<const sockaddr*>(&*source));
   found.set_port(0);
   return found;
 }

@@ -8,7 +8,6 @@
 
 #include "apps/logreg/program/data.h"
 #include "apps/svm/linear_model.h"
-#include "runtime/files/destination.h"
 
 namespace dunlin::logreg {
 namespace {
@@ -30,9 +29,7 @@ constexpr std::size_t kFew = 8;
 }  // namespace
 
 Result<bool> Trainer::run() {
-  // A mistake in the path is found before the training, not after it.
-  if (is_first() && !options_.model.empty())
-    DUNLIN_TRY(files::Destination::find(options_.model).status());
+  if (is_first()) DUNLIN_TRY(svm::check_model_path(options_.model));
   DUNLIN_TRY(load());
   DUNLIN_TRY(agree_on_data());
   DUNLIN_TRY(start());

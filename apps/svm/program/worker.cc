@@ -16,7 +16,6 @@
 #include "apps/svm/program/resumption.h"
 #include "apps/svm/program/totals_of_all.h"
 #include "apps/told_number.h"
-#include "runtime/files/destination.h"
 #include "runtime/log.h"
 
 namespace dunlin::svm {
@@ -43,9 +42,7 @@ Worker::Worker(transport::Fabric& fabric, const Options& options)
                         .has_common_steps = options.sync != collective::SyncMode::kAsync}) {}
 
 Status Worker::prepare() {
-  // A mistake in the path is found before the training, not after it.
-  if (members_.is_first() && !options_.model.empty())
-    DUNLIN_TRY(files::Destination::find(options_.model).status());
+  if (members_.is_first()) DUNLIN_TRY(check_model_path(options_.model));
   DUNLIN_TRY(load_data());
   // In a job that may grow, any member may be told to stop by one that has a target.
   if (options_.target_objective || members_.is_elastic()) {

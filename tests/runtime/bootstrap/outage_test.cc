@@ -338,6 +338,13 @@ pid_t start_member(int entrance_pipe, int barriers, int size = 2, const char* sp
   _exit(0);
 }
 
+// Tells a member where to join, through the pipe that it reads.
+void tell_entrance(int (&ends)[2], std::uint16_t port) {
+  ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  close(ends[0]);
+  close(ends[1]);
+}
+
 // A job of this process and a child, with a path between the child and the coordinator.
 class Processes : public ::testing::Test {
  protected:
@@ -349,9 +356,7 @@ class Processes : public ::testing::Test {
     coordinator = coordinator_with(2, grace);
     path.emplace(coordinator->address());
     const std::uint16_t port = path->entrance().port;
-    ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
-    close(ends[0]);
-    close(ends[1]);
+    ASSERT_NO_FATAL_FAILURE(tell_entrance(ends, port));
     self = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
   }
   Status meet(int number) {
@@ -410,9 +415,7 @@ TEST(Forks, KeepNoConnectionOfTheirParent) {
   setpgid(child, child);
   const auto coordinator = coordinator_with(2, 2s);
   const std::uint16_t port = coordinator->address().port;
-  ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
-  close(ends[0]);
-  close(ends[1]);
+  ASSERT_NO_FATAL_FAILURE(tell_entrance(ends, port));
   const auto self = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
   // The member looks for this step once it has forked.
   EXPECT_TRUE(self->publish(step(0), {}).is_ok());
@@ -436,9 +439,7 @@ TEST(Neighbors, TellOfADeathBehindAConnectionThatGoesOn) {
   const auto coordinator = coordinator_with(3, kForever);
   BrokenPath path(coordinator->address());
   const std::uint16_t port = path.entrance().port;
-  ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
-  close(ends[0]);
-  close(ends[1]);
+  ASSERT_NO_FATAL_FAILURE(tell_entrance(ends, port));
   std::unique_ptr<Bootstrap> neighbor;
   std::thread other([&] {
     JoinPlan plan = plan_for(*coordinator, 2, 3);

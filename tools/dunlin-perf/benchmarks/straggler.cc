@@ -42,12 +42,9 @@ struct Figures {
 class StragglerBench {
  public:
   static Result<std::unique_ptr<StragglerBench>> create(Job& job, const Options& options,
+                                                        collective::Communicator& communicator,
                                                         std::size_t chunk_bytes) {
-    std::unique_ptr<StragglerBench> bench(new StragglerBench(job, options.ring));
-    collective::CommunicatorOptions world;
-    world.name = fmt::format("straggler/{}", chunk_bytes);
-    DUNLIN_ASSIGN(bench->communicator_,
-                  collective::Communicator::create(job.fabric(), std::move(world)));
+    std::unique_ptr<StragglerBench> bench(new StragglerBench(job, options.ring, communicator));
     const LatenessMode modes[] = {LatenessMode::kNever, LatenessMode::kAdaptive};
     for (std::size_t i = 0; i < bench->rings_.size(); ++i) {
       DUNLIN_ASSIGN(bench->rings_[i], bench->make_ring(modes[i], chunk_bytes));
@@ -72,16 +69,17 @@ class StragglerBench {
       }
     }
     for (auto& of_ring : figures) {
-      DUNLIN_TRY(maximize(*communicator_, of_ring.scattered));
-      DUNLIN_TRY(maximize(*communicator_, of_ring.took));
+      DUNLIN_TRY(maximize(communicator_, of_ring.scattered));
+      DUNLIN_TRY(maximize(communicator_, of_ring.took));
     }
     return figures;
   }
 
-  Status align() { return communicator_->barrier(); }
+  Status align() { return communicator_.barrier(); }
 
  private:
-  StragglerBench(Job& job, const RingOptions& options) : job_(job), options_(options) {}
+  StragglerBench(Job& job, const RingOptions& options, collective::Communicator& communicator)
+      : job_(job), options_(options), communicator_(communicator) {}
 
   Result<std::unique_ptr<Ring>> make_ring(LatenessMode mode, std::size_t chunk_bytes) {
     collective::StragglerOptions options;
@@ -116,9 +114,9 @@ class StragglerBench {
 
   Job& job_;
   const RingOptions& options_;
+  collective::Communicator& communicator_;
   Duration extra_{};
   LateStep late_{};
-  std::unique_ptr<collective::Communicator> communicator_;
   std::array<std::unique_ptr<Ring>, 2> rings_;  // plain, aware
 };
 
@@ -175,8 +173,9 @@ Status run_straggler_ring(const Options& options, Job& job, const Output& output
   constexpr std::uint64_t kWarmup = 20;  // more reduces than the usual times are learned from
   const std::uint64_t iterations = options.iterations == 0 ? kIterations : options.iterations;
   const std::uint64_t warmup = options.warmup == 0 ? kWarmup : options.warmup;
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(job.fabric(), {}));
   for (const std::size_t size : options.sizes) {
-    DUNLIN_ASSIGN(const auto bench, StragglerBench::create(job, options, size));
+    DUNLIN_ASSIGN(const auto bench, StragglerBench::create(job, options, *communicator, size));
     DUNLIN_TRY(print_ring_heading(options, job, output, size));
     for (const Duration extra : options.ring.extras) {
       DUNLIN_ASSIGN(const auto figures, bench->measure(extra, warmup, iterations));

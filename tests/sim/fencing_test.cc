@@ -387,7 +387,7 @@ class FencingTest : public ::testing::TestWithParam<std::uint64_t> {
   static constexpr std::uint64_t kUsualSeeds = 1000;
 
   static void TearDownTestSuite() {
-    if (worlds_ < seeds(kUsualSeeds)) return;  // some seeds are replayed
+    if (!are_representative(worlds_, kUsualSeeds)) return;
     // What the test is about has to happen: deaths of holders, and holders that wake up too late.
     EXPECT_GT(takeovers_, worlds_ / 10);
     EXPECT_GT(ghosts_, worlds_ / 200);

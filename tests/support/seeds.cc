@@ -17,4 +17,8 @@ std::uint64_t seeds(std::uint64_t usual) {
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(count));
 }
 
+bool are_representative(std::uint64_t done, std::uint64_t usual) {
+  return done >= seeds(usual) && done >= usual / 10;
+}
+
 }  // namespace dunlin::testing

@@ -10,4 +10,9 @@ namespace dunlin::testing {
 // about ten times as long. At least one.
 std::uint64_t seeds(std::uint64_t usual);
 
+// Whether a test that went through `done` seeds may say how often something happens in them: they
+// were all of seeds(usual), none of them chosen, and at least a tenth of `usual`, since something
+// rare need not happen in fewer.
+bool are_representative(std::uint64_t done, std::uint64_t usual);
+
 }  // namespace dunlin::testing

@@ -1,7 +1,9 @@
-// The list of the backends in this build. No other file includes the headers of all of them.
+// The backends in this build, and what they reach. No other file includes the headers of all of
+// them.
 #include <fmt/format.h>
 
 #include "transports/fabric.h"
+#include "transports/gpu_access.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/factory.h"
 
@@ -42,6 +44,16 @@ std::vector<TransportFactory> builtin_transports() {
       absent("ucx", "UCX (libucx-dev)"),
 #endif
   };
+}
+
+Status check_gpu_access(const std::string& name, [[maybe_unused]] const std::string& device,
+                        [[maybe_unused]] const Config& config,
+                        [[maybe_unused]] const GpuDriver& driver) {
+  if (name == "shm") return Status::ok();
+#ifdef DUNLIN_HAVE_VERBS
+  if (name == "verbs") return verbs::check_gpu_access(device, config, driver);
+#endif
+  return {Code::kUnavailable, fmt::format("{} reaches host memory only", name)};
 }
 
 }  // namespace dunlin::transport

@@ -24,6 +24,7 @@ inline constexpr Result kRemoteError = 6;
 
 inline constexpr std::size_t kHandleBytes = 128;  // NCCL_NET_HANDLE_MAXSIZE
 inline constexpr int kPointerHost = 1;            // NCCL_PTR_HOST
+inline constexpr int kPointerCuda = 2;            // NCCL_PTR_CUDA
 inline constexpr int kMaxDevicesPerNic = 4;       // NCCL_NET_MAX_DEVS_PER_NIC
 // The receives that NCCL may have in progress on a connection (NCCL_NET_MAX_REQUESTS).
 inline constexpr int kMaxRequests = 32;

@@ -71,7 +71,8 @@ class Comm {
   // Ends the connection, see SharedEndpoint::end().
   virtual ~Comm();
 
-  Result<Memory*> add_memory(void* data, std::size_t size);
+  // `gpu`: the driver of the GPU whose memory it is; null: it is the host's.
+  Result<Memory*> add_memory(void* data, std::size_t size, std::shared_ptr<GpuDriver> gpu);
   // The connection ends first if it still sends from this memory.
   Status remove_memory(Memory* memory);
   // True once the request is done: then its sizes are written, and it must not be used any more.

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "transports/fabric.h"
+#include "transports/gpu_access.h"
 
 namespace dunlin::nccl {
 namespace {
@@ -47,8 +48,17 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return found;
 }
 
-void add_verbs(const Config& config, std::vector<Device>& devices) {
+using Gpu = Result<std::shared_ptr<GpuDriver>>;
+
+Status gpu_access_of(const std::string& transport, const std::string& hca, const Config& config,
+                     const Gpu& gpu) {
+  if (!gpu) return gpu.status();
+  return transport::check_gpu_access(transport, hca, config, **gpu);
+}
+
+void add_verbs(const Config& config, const Gpu& gpu, std::vector<Device>& devices) {
   for (const fs::path& hca : entries("/sys/class/infiniband")) {
+    const Status gpu_access = gpu_access_of("verbs", hca.filename().string(), config, gpu);
     for (const fs::path& port : entries(hca / "ports")) {
       if (line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
       Device device;
@@ -62,14 +72,16 @@ void add_verbs(const Config& config, std::vector<Device>& devices) {
       device.config.transports = {"verbs"};
       device.config.verbs_device = place;
       device.config.verbs_rails = 1;
+      device.gpu_access = Status(gpu_access);
       devices.push_back(std::move(device));
     }
   }
 }
 
 // The fastest interface that is up and belongs to a device; or the one that the settings name.
-Device tcp_device(const Config& config) {
+Device tcp_device(const Config& config, const Gpu& gpu) {
   Device device;
+  device.gpu_access = gpu_access_of("tcp", "", config, gpu);
   device.name = config.tcp_interface.empty() ? "tcp" : "tcp:" + config.tcp_interface;
   device.speed = -1;
   device.config = config;
@@ -101,7 +113,7 @@ bool is_built(std::string_view name) {
 
 }  // namespace
 
-Result<std::vector<Device>> find_devices(const Environment& environment) {
+Result<std::vector<Device>> find_devices(const Environment& environment, const Gpu& gpu) {
   DUNLIN_ASSIGN(const Config config, Config::parse(environment, UnknownNames::kIgnored));
   const bool is_chosen = environment.get("DUNLIN_TRANSPORTS").has_value();
   const auto names = is_chosen ? config.transports : std::vector<std::string>{"verbs"};
@@ -109,19 +121,20 @@ Result<std::vector<Device>> find_devices(const Environment& environment) {
   for (const std::string& name : names) {
     if (!is_built(name)) continue;
     if (name == "verbs") {
-      add_verbs(config, devices);
+      add_verbs(config, gpu, devices);
     } else if (name == "tcp") {
-      devices.push_back(tcp_device(config));
+      devices.push_back(tcp_device(config, gpu));
     } else {
       Device device;
       device.name = name;
       device.speed = name == "shm" ? kMemorySpeed : kUnknownSpeed;
       device.config = config;
       device.config.transports = {name};
+      device.gpu_access = gpu_access_of(name, "", config, gpu);
       devices.push_back(std::move(device));
     }
   }
-  if (devices.empty() && !is_chosen) devices.push_back(tcp_device(config));
+  if (devices.empty() && !is_chosen) devices.push_back(tcp_device(config, gpu));
   if (devices.empty()) {
     return Status(Code::kUnavailable,
                   fmt::format("DUNLIN_TRANSPORTS={}: no such transport has a device here",

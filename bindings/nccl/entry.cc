@@ -1,6 +1,8 @@
 // The functions that NCCL calls, and the tables in which it finds them. Each function checks its
 // arguments, calls the plugin, logs an error, and returns NCCL's code for it. Nothing is thrown
 // into NCCL.
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -84,6 +86,7 @@ Result properties(int number, Properties* to) {
     to->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
     to->guid = static_cast<std::uint64_t>(number);
     to->pointer_support = abi::kPointerHost;
+    if (device->gpu_access.is_ok()) to->pointer_support |= abi::kPointerCuda;
     to->speed = device->speed;
     to->port = device->port;
     to->max_comms = kMaxComms;
@@ -151,12 +154,22 @@ Result register_memory(void* comm, void* data, std::size_t size, int type, void*
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(comm != nullptr && memory != nullptr, "comm"));
     *memory = nullptr;
-    DUNLIN_TRY(check(type == abi::kPointerHost, "the memory is not the host's"));
-    DUNLIN_ASSIGN(*memory, static_cast<Comm*>(comm)->add_memory(data, size));
+    DUNLIN_TRY(check(type == abi::kPointerHost || type == abi::kPointerCuda, "type"));
+    std::shared_ptr<GpuDriver> gpu;
+    if (type == abi::kPointerCuda) {
+      auto driver = Plugin::instance().gpu();
+      if (!driver)
+        return Status(Code::kInvalidArgument,
+                      fmt::format("GPU memory is registered: {}", driver.status().message()));
+      gpu = std::move(*driver);
+    }
+    DUNLIN_ASSIGN(*memory, static_cast<Comm*>(comm)->add_memory(data, size, std::move(gpu)));
     return Status::ok();
   });
 }
 
+// NCCL calls it only for devices that ask for DMA-BUFs. The plugin's transports export GPU memory
+// themselves where they need to.
 Result register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void** memory) {
   if (memory != nullptr) *memory = nullptr;
   return guarded(
@@ -214,7 +227,8 @@ Result receive_v10(void* comm, int count, void** data, std::size_t* sizes, int* 
   return receive(comm, count, data, sizes, tags, memories, request);
 }
 
-// Host memory needs no flush; NCCL takes a null request for one that is done.
+// What has arrived is visible to the GPU, too: transports flush a GPU that needs it before they
+// pass on what comes behind. NCCL takes a null request for a flush that is done.
 Result flush(void*, int, void**, int*, void**, void** request) {
   if (request != nullptr) *request = nullptr;
   return abi::kSuccess;

@@ -6,12 +6,14 @@
 
 #include "bindings/nccl/log.h"
 #include "runtime/bootstrap/service_thread.h"
+#include "runtime/gpu/cuda_driver.h"
 #include "runtime/log.h"
 
 namespace dunlin::nccl {
 namespace {
 
-// At the end of the process, comms end before what their threads use is destroyed.
+// At the end of the process, comms end before what their threads use is destroyed, CUDA's driver
+// included, which has to be loaded before.
 struct AtExit {
   ~AtExit() { Plugin::instance().await_ends(); }
 };
@@ -27,13 +29,18 @@ Status Plugin::init(abi::Logger log) {
   const std::lock_guard lock(mutex_);
   const Environment environment = Environment::of_process();
   log_to(log, LogLevel::kWarn);
-  static const AtExit kAtExit;
   if (devices_.empty()) {
-    DUNLIN_ASSIGN(devices_, find_devices(environment));
+    gpu_ = load_cuda_driver();
+    static const AtExit kAtExit;
+    DUNLIN_ASSIGN(devices_, find_devices(environment, gpu_));
   }
   log_to(log, devices_.front().config.log_level);
-  for (const Device& device : devices_)
-    DUNLIN_INFO("device {}, {} Mb/s", device.name, device.speed);
+  for (const Device& device : devices_) {
+    DUNLIN_INFO("device {}, {} Mb/s, {}", device.name, device.speed,
+                device.gpu_access.is_ok()
+                    ? "with GPU memory"
+                    : fmt::format("host memory only: {}", device.gpu_access.message()));
+  }
   return Status::ok();
 }
 
@@ -47,6 +54,11 @@ Result<const Device*> Plugin::device(int number) const {
   if (number < 0 || static_cast<std::size_t>(number) >= devices_.size())
     return Status(Code::kOutOfRange, fmt::format("there is no device {}", number));
   return &devices_[static_cast<std::size_t>(number)];
+}
+
+Result<std::shared_ptr<GpuDriver>> Plugin::gpu() const {
+  const std::lock_guard lock(mutex_);
+  return gpu_;
 }
 
 void Plugin::close(std::unique_ptr<Comm> comm) {

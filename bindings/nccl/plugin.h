@@ -24,6 +24,8 @@ class Plugin {
   int device_count() const;
   // kOutOfRange if there is none. Devices stay.
   Result<const Device*> device(int number) const;
+  // The driver of the GPUs. kUnavailable if there is none.
+  Result<std::shared_ptr<GpuDriver>> gpu() const;
   Connector& connector() { return connector_; }
 
   // Ends the comm on a thread of its own: an orderly end waits for the peer, and NCCL closes one
@@ -37,6 +39,7 @@ class Plugin {
 
   mutable std::mutex mutex_;
   std::vector<Device> devices_;
+  Result<std::shared_ptr<GpuDriver>> gpu_ = Status(Code::kUnavailable, "NCCL has not called init");
   Connector connector_;
   // A thread that ends a connection, and whether it has done so.
   struct End {

@@ -37,10 +37,9 @@ class ClosedStreams {
   std::list<std::shared_ptr<FakeStream>> streams_;
 };
 
-ClosedStreams& closed_streams() {
-  static ClosedStreams streams;
-  return streams;
-}
+// Made when the library is loaded, so that it outlives what a program makes later and ends at its
+// exit.
+ClosedStreams closed_streams;
 
 }  // namespace
 
@@ -142,7 +141,7 @@ void FakeStream::close() {
     is_closed_ = true;
     changed_.notify_all();
   }
-  closed_streams().add(shared_from_this());
+  closed_streams.add(shared_from_this());
 }
 
 void FakeStream::run() {

@@ -4,7 +4,7 @@
 #   verbs.sh BUILD_DIR threads|processes|shallow|limit|faults|gpu|lossy|job|timeouts|outage|relink|removal|linkdown|two_hosts
 #   verbs.sh BUILD_DIR contract_threads|contract_processes
 #   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
-#   verbs.sh BUILD_DIR nccl|nccl_link|nixl
+#   verbs.sh BUILD_DIR nccl|nccl_gpu|nccl_link|nixl
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #   verbs.sh BUILD_DIR several CASE...
 #
@@ -264,6 +264,11 @@ case $case in
     NCCL_TEST_LINK_DOWN="for i in v0 v1; do tc qdisc add dev \$i root netem loss 100%; done" \
       NCCL_TEST_LINK_UP="for i in v0 v1; do tc qdisc delete dev \$i root; done" DUNLIN_VERBS_TIMEOUT=14 \
       gtest "$nccl" --gtest_filter='NcclOutage.*' || fail "the plugin for NCCL, with a network that loses all"
+    ;;
+  # The same with buffers on a stand-in for a GPU, which a device here reaches only through host memory.
+  nccl_gpu)
+    NCCL_TEST_TRANSPORT=verbs DUNLIN_VERBS_CONNECT=bootstrap DUNLIN_VERBS_GPU=staging \
+      gtest "$nccl" --gtest_filter='NcclGpu.*' || fail "the plugin for NCCL, with GPU memory"
     ;;
   # A link that is down for two seconds in the middle of transfers. Devices that retry for 0.5 s break the connection.
   nccl_link)

@@ -9,6 +9,8 @@
 
 #include "tests/support/fake_gpu.h"
 #include "tests/support/ranks.h"
+#include "transports/gpu_access.h"
+#include "transports/verbs/memory/gpu_access.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -259,6 +261,43 @@ TEST_F(GpuMemoryTest, ACopyThatNeverEndsIsReportedAtTheDeadline) {
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_NE(status.message().find("copying 8 bytes from GPU 0"), std::string_view::npos)
       << status.to_string();
+}
+
+TEST(GpuAccess, IsDirectByDmaBufOrNvidiaPeermem) {
+  const FakeGpu both({.devices = 2, .peer_mapping = Status::ok()});
+  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, both).is_ok());
+  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kAuto, both).is_ok());
+  const FakeGpu dma_buf_only;
+  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, dma_buf_only).is_ok());
+  const Status neither = check_gpu_access(kLacking, VerbsGpu::kAuto, dma_buf_only);
+  EXPECT_EQ(neither.code(), Code::kUnavailable);
+  EXPECT_EQ(neither.message(),
+            "GPU 0: dma-buf: it lacks that; nvidia-peermem: no nvidia-peermem here");
+  // The device takes dma-bufs, and the GPU makes none.
+  const FakeGpu peer_memory_only({.dma_buf = kLacking, .peer_mapping = Status::ok()});
+  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, peer_memory_only).is_ok());
+  EXPECT_FALSE(check_gpu_access(Status::ok(), VerbsGpu::kDmaBuf, peer_memory_only).is_ok());
+}
+
+TEST(GpuAccess, IsNotDirectIfNobodyOrdersTheWrites) {
+  const FakeGpu unordered({.writes = GpuWrites::kUnordered});
+  EXPECT_FALSE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, unordered).is_ok());
+  const FakeGpu flushed({.writes = GpuWrites::kNeedFlush});
+  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, flushed).is_ok());
+}
+
+TEST(GpuAccess, IsTakenForGrantedWhereItIsAskedFor) {
+  const FakeGpu neither({.dma_buf = kLacking});
+  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kStaging, neither).is_ok());
+  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kPeerMemory, neither).is_ok());
+}
+
+TEST(GpuAccess, OfTransportsAndOfADeviceThatIsNotThere) {
+  EXPECT_EQ(transport::check_gpu_access("verbs", "no_such_device", Config(), FakeGpu()).code(),
+            Code::kUnavailable);
+  EXPECT_TRUE(transport::check_gpu_access("shm", "", Config(), FakeGpu()).is_ok());
+  EXPECT_EQ(transport::check_gpu_access("tcp", "", Config(), FakeGpu()).message(),
+            "tcp reaches host memory only");
 }
 
 }  // namespace

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "runtime/gpu/driver.h"
 #include "transports/transport.h"
 
 namespace dunlin::transport::verbs {
 
 // Makes the transport. kUnavailable, which says what is missing, if no RDMA device can be used.
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
+
+// See transports/gpu_access.h.
+Status check_gpu_access(const std::string& device, const Config& config, const GpuDriver& driver);
 
 }  // namespace dunlin::transport::verbs

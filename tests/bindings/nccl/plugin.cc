@@ -24,14 +24,22 @@ auto with_table(int version, void* table, Use&& use) {
   }
 }
 
-template <typename Properties, typename Table>
-abi::Result read(Table& table, int device, std::string* name, int* max_receives) {
-  Properties properties;
-  const abi::Result result = table.properties(device, &properties);
-  if (result != abi::kSuccess) return result;
-  *name = properties.name;
-  *max_receives = properties.max_receives;
-  return result;
+// The table's type of properties.
+template <typename Table>
+struct PropertiesOf;
+template <typename Properties>
+struct PropertiesOf<abi::Result (*)(int, Properties*)> {
+  using Type = Properties;
+};
+
+template <typename Use>
+abi::Result with_properties(int version, void* table, int device, Use&& use) {
+  return with_table(version, table, [&](auto& found) {
+    typename PropertiesOf<decltype(found.properties)>::Type properties;
+    const abi::Result result = found.properties(device, &properties);
+    if (result == abi::kSuccess) use(properties);
+    return result;
+  });
 }
 
 }  // namespace
@@ -73,14 +81,18 @@ abi::Result Plugin::devices(int* count) {
   return common_.devices(count);
 }
 
-abi::Result Plugin::properties(int device, std::string* name, int* most) {
-  if (version_ == 8)
-    return read<abi::PropertiesV8>(*static_cast<abi::NetV8*>(table_), device, name, most);
-  if (version_ == 9)
-    return read<abi::PropertiesV9>(*static_cast<abi::NetV9*>(table_), device, name, most);
-  if (version_ == 10)
-    return read<abi::PropertiesV10>(*static_cast<abi::NetV10*>(table_), device, name, most);
-  return read<abi::PropertiesV11>(*static_cast<abi::NetV11*>(table_), device, name, most);
+abi::Result Plugin::properties(int device, std::string* name, int* max_receives) {
+  return with_properties(version_, table_, device, [&](const auto& found) {
+    *name = found.name;
+    *max_receives = found.max_receives;
+  });
+}
+
+int Plugin::pointer_support(int device) {
+  int support = 0;
+  with_properties(version_, table_, device,
+                  [&](const auto& found) { support = found.pointer_support; });
+  return support;
 }
 
 abi::Result Plugin::listen(void* handle, void** listener) {

@@ -21,6 +21,8 @@ class Plugin {
   abi::Result devices(int* count);
   // The name, and the number of grouped receives.
   abi::Result properties(int device, std::string* name, int* max_receives);
+  // The kinds of memory that the device says it reaches.
+  int pointer_support(int device);
   abi::Result listen(void* handle, void** listener);
   abi::Result connect(void* handle, void** sender);
   abi::Result send(void* sender, void* data, std::size_t size, int tag, void* memory,

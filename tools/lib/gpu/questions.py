@@ -305,6 +305,9 @@ def main():
         for transport in ("tcp", "shm"):
             NCCL_WAYS[f"Dunlin's plugin over {transport}"] = {"NCCL_NET_PLUGIN": str(arguments.nccl_plugin.resolve()),
                                                               "DUNLIN_TRANSPORTS": transport}
+        # NCCL gives the plugin GPU memory where it takes the GPU and the device for near one another.
+        NCCL_WAYS["Dunlin's plugin over shm, GPU memory"] = {**NCCL_WAYS["Dunlin's plugin over shm"],
+                                                             "NCCL_NET_GDR_LEVEL": "SYS"}
     for name in arguments.names or QUESTIONS:
         ask(name)
 

@@ -1,0 +1,237 @@
+// Buffers in GPU memory, called as NCCL calls the plugin. Without a GPU, on the stand-in for CUDA's
+// driver, which carries copies out late.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/bindings/nccl/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+void* load_cuda() {
+  const char* const given = std::getenv("TEST_CUDA_DRIVER");
+  void* const library = dlopen(given != nullptr ? given : DUNLIN_FAKE_CUDA, RTLD_NOW);
+  require(library != nullptr, "no library of CUDA's driver", __LINE__);
+  return library;
+}
+
+// The functions of CUDA's driver that a program uses which gives NCCL its buffers.
+class Cuda {
+ public:
+  Cuda() {
+    library_ = load_cuda();
+    void* context = nullptr;
+    REQUIRE(find<int (*)(unsigned)>("cuInit")(0) == 0);
+    REQUIRE(find<int (*)(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+    REQUIRE(find<int (*)(void*)>("cuCtxPushCurrent_v2")(context) == 0);
+  }
+  void* allocate(std::size_t size) {
+    std::uint64_t address = 0;
+    REQUIRE(find<int (*)(std::uint64_t*, std::size_t)>("cuMemAlloc_v2")(&address, size) == 0);
+    return reinterpret_cast<void*>(address);
+  }
+  void free(void* data) {
+    REQUIRE(find<int (*)(std::uint64_t)>("cuMemFree_v2")(address_of(data)) == 0);
+  }
+  void write(void* to, const Block& from) {
+    const auto copy =
+        find<int (*)(std::uint64_t, const void*, std::size_t, void*)>("cuMemcpyHtoDAsync_v2");
+    in_stream([&](void* stream) { return copy(address_of(to), from.data(), from.size(), stream); });
+  }
+  Block read(const void* from, std::size_t size) {
+    Block block(size);
+    const auto copy =
+        find<int (*)(void*, std::uint64_t, std::size_t, void*)>("cuMemcpyDtoHAsync_v2");
+    in_stream([&](void* stream) { return copy(block.data(), address_of(from), size, stream); });
+    return block;
+  }
+
+ private:
+  static std::uint64_t address_of(const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data);
+  }
+  template <typename Function>
+  Function find(const char* name) {
+    void* const found = dlsym(library_, name);
+    require(found != nullptr, name, __LINE__);
+    return reinterpret_cast<Function>(found);
+  }
+  template <typename Start>
+  void in_stream(Start&& start) {
+    void* stream = nullptr;
+    REQUIRE(find<int (*)(void**, unsigned)>("cuStreamCreate")(&stream, 1) == 0);
+    REQUIRE(start(stream) == 0);
+    const auto query = find<int (*)(void*)>("cuStreamQuery");
+    until([&] { return query(stream) == 0; }, "a copy of the test");
+    REQUIRE(find<int (*)(void*)>("cuStreamDestroy_v2")(stream) == 0);
+  }
+  void* library_ = nullptr;
+};
+
+// A buffer of either kind.
+struct Buffer {
+  Buffer(Cuda& driver, bool is_gpu, std::size_t size)
+      : cuda(driver), is_on_gpu(is_gpu), host(is_gpu ? 0 : size) {
+    data = is_gpu ? cuda.allocate(size) : host.data();
+  }
+  ~Buffer() {
+    if (is_on_gpu) cuda.free(data);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  int type() const { return is_on_gpu ? abi::kPointerCuda : abi::kPointerHost; }
+  void write(const Block& from) {
+    if (is_on_gpu) {
+      cuda.write(data, from);
+    } else {
+      std::copy(from.begin(), from.end(), host.begin());
+    }
+  }
+  Block read(std::size_t size) {
+    return is_on_gpu ? cuda.read(data, size)
+                     : Block(host.begin(), host.begin() + static_cast<std::ptrdiff_t>(size));
+  }
+  Cuda& cuda;
+  bool is_on_gpu;
+  Block host;
+  void* data;
+};
+
+std::string transport() {
+  const char* const name = std::getenv("NCCL_TEST_TRANSPORT");
+  return name == nullptr ? "shm" : name;
+}
+
+class NcclGpu : public ::testing::TestWithParam<int> {
+ protected:
+  NcclGpu() {
+    setenv("FAKE_CUDA_DELAY_US", "300", 0);
+    load_cuda();  // so that the plugin finds it under its name
+  }
+  std::string run_here(const std::function<void(Rank&, Cuda&)>& body,
+                       const std::vector<int>& killed = {}) {
+    return run(
+        2, GetParam(), transport(),
+        [&](Rank& rank) {
+          Cuda cuda;
+          body(rank, cuda);
+        },
+        killed);
+  }
+};
+
+TEST_P(NcclGpu, TransfersFromAndToGpuMemory) {
+  // Of the sender and the receiver.
+  for (const auto& [from_gpu, to_gpu] : {std::pair(true, true), {false, true}, {true, false}}) {
+    EXPECT_EQ(
+        "", run_here([from_gpu, to_gpu](Rank& rank, Cuda& cuda) {
+          const bool is_receiver = rank.number == 0;
+          void* listener = nullptr;
+          if (is_receiver) rank.listen(&listener);
+          void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
+          const std::vector<std::size_t> sizes = {8, 0, 1, 4095, 1'000'003, std::size_t{4} << 20};
+          {
+            Buffer buffer(cuda, is_receiver ? to_gpu : from_gpu, sizes.back());
+            void* memory = nullptr;
+            REQUIRE(rank.plugin.common().register_memory(comm, buffer.data, sizes.back(),
+                                                         buffer.type(), &memory) == abi::kSuccess);
+            for (const std::size_t size : sizes) {
+              const Block expected = pattern(size, size % 256);
+              if (is_receiver) {
+                REQUIRE(rank.wait(rank.receive(comm, buffer.data, sizes.back(), 7, memory)) ==
+                        static_cast<int>(size));
+                // What NCCL asks for before its kernels read.
+                int bytes = static_cast<int>(size);
+                void* flush = &bytes;
+                REQUIRE(rank.plugin.common().flush(comm, 1, &buffer.data, &bytes, &memory,
+                                                   &flush) == abi::kSuccess);
+                REQUIRE(flush == nullptr);
+                REQUIRE(buffer.read(size) == expected);
+              } else {
+                buffer.write(expected);
+                REQUIRE(rank.wait(rank.send(comm, buffer.data, size, 7, memory)) ==
+                        static_cast<int>(size));
+              }
+            }
+            rank.sync();
+            REQUIRE(rank.plugin.common().deregister(comm, memory) == abi::kSuccess);
+          }
+          const auto& calls = rank.plugin.common();
+          REQUIRE((is_receiver ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
+          if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
+          REQUIRE(warnings() == 0);
+        }))
+        << (from_gpu ? "GPU" : "host") << " to " << (to_gpu ? "GPU" : "host");
+  }
+}
+
+TEST_P(NcclGpu, ADeathEndsWhatIsInFlight) {
+  EXPECT_EQ(
+      "", run_here(
+              [](Rank& rank, Cuda& cuda) {
+                const bool is_receiver = rank.number == 0;
+                void* listener = nullptr;
+                if (is_receiver) rank.listen(&listener);
+                void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
+                constexpr std::size_t kSize = std::size_t{1} << 20;
+                Buffer buffer(cuda, true, kSize);
+                void* memory = nullptr;
+                REQUIRE(rank.plugin.common().register_memory(
+                            comm, buffer.data, kSize, abi::kPointerCuda, &memory) == abi::kSuccess);
+                void* request = nullptr;
+                if (is_receiver) request = rank.receive(comm, buffer.data, kSize, 0, memory);
+                rank.sync();
+                if (!is_receiver) raise(SIGKILL);
+                REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
+                REQUIRE(rank.plugin.common().close_receive(comm) == abi::kSuccess);
+                REQUIRE(rank.plugin.common().close_listen(listener) == abi::kSuccess);
+              },
+              {1}));
+}
+
+TEST_P(NcclGpu, MemoryOfTheWrongKindIsRefused) {
+  EXPECT_EQ(
+      "", run_here([](Rank& rank, Cuda& cuda) {
+        void* listener = nullptr;
+        if (rank.number == 0) rank.listen(&listener);
+        void* const comm = rank.number == 0 ? rank.accept(listener) : rank.connect(0);
+        const auto& calls = rank.plugin.common();
+        Buffer on_gpu(cuda, true, 4096), on_host(cuda, false, 4096);
+        const auto refuses = [&](void* data, std::size_t size, int type) {
+          void* memory = &memory;
+          return calls.register_memory(comm, data, size, type, &memory) != abi::kSuccess &&
+                 memory == nullptr;
+        };
+        REQUIRE(refuses(on_host.data, 4096, abi::kPointerCuda));
+        REQUIRE(refuses(on_gpu.data, 1 << 30, abi::kPointerCuda));  // beyond the allocation
+        REQUIRE(refuses(on_gpu.data, 4096, 3));
+        rank.sync();
+        REQUIRE((rank.number == 0 ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
+        if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
+      }));
+}
+
+TEST_P(NcclGpu, DevicesSayWhichMemoryTheyReach) {
+  if (std::getenv("TEST_CUDA_DRIVER") != nullptr) GTEST_SKIP() << "a GPU cannot be taken away";
+  for (const bool has_gpu : {true, false}) {
+    setenv("FAKE_CUDA_DEVICES", has_gpu ? "1" : "0", 1);
+    EXPECT_EQ("", run(1, GetParam(), "tcp,shm", [has_gpu](Rank& rank) {
+                REQUIRE(rank.plugin.pointer_support(0) == abi::kPointerHost);
+                REQUIRE(rank.plugin.pointer_support(1) ==
+                        (has_gpu ? abi::kPointerHost | abi::kPointerCuda : abi::kPointerHost));
+              }));
+  }
+  unsetenv("FAKE_CUDA_DEVICES");
+}
+
+INSTANTIATE_TEST_SUITE_P(, NcclGpu, ::testing::Values(8, 9, 10, 11),
+                         [](const auto& each) { return "v" + std::to_string(each.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

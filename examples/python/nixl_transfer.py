@@ -1,10 +1,11 @@
 """Moves 1 GiB between two processes by NIXL, checks it, and prints the rate of each backend.
 
-NIXL finds the backend DUNLIN in the folder of libplugin_DUNLIN.so:
+NIXL finds the backend DUNLIN in the folder of libplugin_DUNLIN.so, and has UCX itself:
 
-    NIXL_PLUGIN_DIR=build/bindings/nixl python3 examples/python/nixl_transfer.py [DUNLIN] [UCX]
+    NIXL_PLUGIN_DIR=build/bindings/nixl python3 examples/python/nixl_transfer.py [--mib 1024] [DUNLIN] [UCX]
 """
 
+import argparse
 import multiprocessing
 import os
 import sys
@@ -13,18 +14,16 @@ import time
 import numpy
 from nixl_cu12._api import nixl_agent, nixl_agent_config
 
-SIZE = 1 << 30
-
 
 def open_agent(name, backend, buffer):
     agent = nixl_agent(name, nixl_agent_config(backends=[]))
     agent.create_backend(backend, {})
-    agent.register_memory(agent.get_reg_descs([(buffer.ctypes.data, SIZE, 0, "")], "DRAM"))
+    agent.register_memory(agent.get_reg_descs([(buffer.ctypes.data, buffer.size, 0, "")], "DRAM"))
     return agent
 
 
-def target(backend, pipe):
-    buffer = numpy.zeros(SIZE, dtype=numpy.uint8)
+def target(backend, size, pipe):
+    buffer = numpy.zeros(size, dtype=numpy.uint8)
     agent = open_agent("target", backend, buffer)
     pipe.send((agent.get_agent_metadata(), buffer.ctypes.data))
     for _ in range(2):
@@ -34,16 +33,16 @@ def target(backend, pipe):
     pipe.recv()
 
 
-def move(backend):
+def move(backend, size):
     pipe, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=target, args=(backend, theirs))
+    process = multiprocessing.Process(target=target, args=(backend, size, theirs))
     process.start()
-    buffer = numpy.tile(numpy.arange(256, dtype=numpy.uint8), SIZE // 256)
+    buffer = numpy.tile(numpy.arange(256, dtype=numpy.uint8), size // 256)
     agent = open_agent("initiator", backend, buffer)
     metadata, address = pipe.recv()
     peer = agent.add_remote_agent(metadata)
-    own = agent.get_xfer_descs([(buffer.ctypes.data, SIZE, 0)], "DRAM")
-    theirs = agent.get_xfer_descs([(address, SIZE, 0)], "DRAM")
+    own = agent.get_xfer_descs([(buffer.ctypes.data, size, 0)], "DRAM")
+    theirs = agent.get_xfer_descs([(address, size, 0)], "DRAM")
     handle = agent.initialize_xfer("WRITE", own, theirs, peer, b"written")
     for _ in range(2):  # the first one connects and touches the pages
         began = time.perf_counter()
@@ -52,19 +51,23 @@ def move(backend):
             state = agent.check_xfer_state(handle)
         seconds = time.perf_counter() - began
     is_right = state == "DONE" and pipe.recv()
-    print(f"{backend}: {SIZE / seconds / 1e9:.2f} GB/s, {'the data is right' if is_right else 'FAILED'}", flush=True)
+    print(f"{backend}: {size / seconds / 1e9:.2f} GB/s, {'the data is right' if is_right else 'FAILED'}", flush=True)
     pipe.send("done")
     process.join()
     sys.exit(0 if is_right else 1)
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="default: DUNLIN and UCX")
+    parser.add_argument("--mib", type=int, choices=range(1, 1 << 20), default=1024, metavar="N", help="how much, in MiB")
+    options = parser.parse_args()
     multiprocessing.set_start_method("spawn")
     codes = []
-    for backend in sorted(sys.argv[1:] or ["DUNLIN"]):
+    for backend in sorted(options.backends or ["DUNLIN", "UCX"]):
         if backend != "DUNLIN":
             os.environ.pop("NIXL_PLUGIN_DIR", None)  # where NIXL's own plugins are not
-        process = multiprocessing.Process(target=move, args=(backend,))
+        process = multiprocessing.Process(target=move, args=(backend, options.mib << 20))
         process.start()
         process.join()
         codes.append(process.exitcode)

@@ -9,6 +9,8 @@ is skipped. The scenarios gpu* need a CUDA driver.
 import importlib.util
 import multiprocessing
 import os
+import re
+import subprocess
 import sys
 import time
 
@@ -270,11 +272,28 @@ def bad_input():
     check(state != "DONE", "a write to memory that was deregistered succeeded")
     peer.end()
 
+
+def example():
+    """The example moves memory with this backend and with NIXL's own, and fails with one that there isn't."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    program = os.path.join(folder, "..", "..", "..", "examples", "python", "nixl_transfer.py")
+
+    def run(*backends):
+        return subprocess.run([sys.executable, program, "--mib", "16", *backends], capture_output=True, text=True,
+                              timeout=100, check=False)
+
+    found = run()
+    lines = re.findall(r"^(\w+): (\d+\.\d\d) GB/s, the data is right$", found.stdout, re.MULTILINE)
+    check(found.returncode == 0 and [name for name, _ in lines] == ["DUNLIN", "UCX"], found.stdout + found.stderr)
+    check(all(float(rate) > 0 for _, rate in lines), found.stdout)
+    check(run("NO_SUCH_BACKEND").returncode != 0, "a backend that there isn't was used")
+
+
 SCENARIOS = {
     function.__name__: function
     for function in (
         sizes, blocks, notifications, clique, local, without_thread, fallback, death, bad_input,
-        gpu, gpu_within_process, gpu_bad_input, gpu_fallback,
+        gpu, gpu_within_process, gpu_bad_input, gpu_fallback, example,
     )
 }
 

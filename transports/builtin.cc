@@ -46,12 +46,11 @@ std::vector<TransportFactory> builtin_transports() {
   };
 }
 
-Status check_gpu_access(const std::string& name, [[maybe_unused]] const std::string& device,
-                        [[maybe_unused]] const Config& config,
-                        [[maybe_unused]] const GpuDriver& driver) {
+Status find_gpu_access(const std::string& name, [[maybe_unused]] const std::string& device,
+                       [[maybe_unused]] Config& config, [[maybe_unused]] const GpuDriver& driver) {
   if (name == "shm") return Status::ok();
 #ifdef DUNLIN_HAVE_VERBS
-  if (name == "verbs") return verbs::check_gpu_access(device, config, driver);
+  if (name == "verbs") return verbs::find_gpu_access(device, config, driver);
 #endif
   return {Code::kUnavailable, fmt::format("{} reaches host memory only", name)};
 }

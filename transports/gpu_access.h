@@ -1,6 +1,6 @@
-// check_gpu_access(): whether a transport reaches GPU memory without copies through host memory.
-// Plugins have to say so before any memory is registered, because their hosts copy better where a
-// transport does not.
+// find_gpu_access(): whether a plugin should offer GPU memory over a transport: it is reached
+// directly, or the settings ask for copies. The answer is needed before any memory is registered. A
+// program such as NCCL copies through host memory faster than Dunlin does.
 #pragma once
 
 #include <string>
@@ -11,12 +11,13 @@
 
 namespace dunlin::transport {
 
-// Ok if memory of all of the driver's GPUs can be registered with the transport, which `name` gives
-// as in DUNLIN_TRANSPORTS. kUnavailable says what is missing, and of which GPU. Over verbs,
-// `device` ("mlx5_0") has to access it directly in a way that `config` allows (DUNLIN_VERBS_GPU):
-// `staging` is a wish for copies, and `peermem` is taken at its word, because the kernel module has
-// had several names. Other transports ignore `device`. Any thread.
-Status check_gpu_access(const std::string& name, const std::string& device, const Config& config,
-                        const GpuDriver& driver);
+// Ok if the transport, which `name` gives as in DUNLIN_TRANSPORTS, reaches memory of all of the
+// driver's GPUs. kUnavailable says what is missing, and of which GPU. Registering a region can
+// still fail. Over verbs, `device` ("mlx5_0") has to access the memory directly in one way that
+// config.verbs_gpu allows, which becomes that way: what cannot be registered so later is an error,
+// and is not copied. `staging` asks for copies, and `peermem` is tried without a look for the
+// kernel module, which has had several names. Other transports ignore `device`. Any thread.
+Status find_gpu_access(const std::string& name, const std::string& device, Config& config,
+                       const GpuDriver& driver);
 
 }  // namespace dunlin::transport

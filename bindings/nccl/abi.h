@@ -31,6 +31,7 @@ inline constexpr int kMaxRequests = 32;
 
 inline constexpr int kLogWarn = 2;              // NCCL_LOG_WARN
 inline constexpr int kLogInfo = 3;              // NCCL_LOG_INFO
+inline constexpr unsigned long kLogInit = 1;    // NCCL_INIT, which NCCL shows by default
 inline constexpr unsigned long kLogNet = 16;    // NCCL_NET
 inline constexpr unsigned long kLogAll = ~0UL;  // NCCL_ALL
 

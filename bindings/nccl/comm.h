@@ -78,7 +78,8 @@ class Comm {
   // True once the request is done: then its sizes are written, and it must not be used any more.
   // So it is after an error.
   Result<bool> test(Request* request, int* sizes);
-  // From now on, nobody reads or writes the memory any more.
+  // From now on, this end does not read or write the memory any more, and posts of the peer fail.
+  // What the peer is carrying out just then may still land (transports/endpoint/endpoint.h).
   void detach();
 
  protected:

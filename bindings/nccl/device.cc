@@ -50,15 +50,15 @@ std::vector<fs::path> entries(const fs::path& folder) {
 
 using Gpu = Result<std::shared_ptr<GpuDriver>>;
 
-Status gpu_access_of(const std::string& transport, const std::string& hca, const Config& config,
-                     const Gpu& gpu) {
-  if (!gpu) return gpu.status();
-  return transport::check_gpu_access(transport, hca, config, **gpu);
+// Says so in the device, whose settings then ask for the way in which GPU memory is reached.
+void find_gpu_access(const std::string& transport, const std::string& hca, const Gpu& gpu,
+                     Device& device) {
+  device.gpu_access =
+      gpu ? transport::find_gpu_access(transport, hca, device.config, **gpu) : Status(gpu.status());
 }
 
 void add_verbs(const Config& config, const Gpu& gpu, std::vector<Device>& devices) {
   for (const fs::path& hca : entries("/sys/class/infiniband")) {
-    const Status gpu_access = gpu_access_of("verbs", hca.filename().string(), config, gpu);
     for (const fs::path& port : entries(hca / "ports")) {
       if (line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
       Device device;
@@ -72,7 +72,7 @@ void add_verbs(const Config& config, const Gpu& gpu, std::vector<Device>& device
       device.config.transports = {"verbs"};
       device.config.verbs_device = place;
       device.config.verbs_rails = 1;
-      device.gpu_access = Status(gpu_access);
+      find_gpu_access("verbs", hca.filename().string(), gpu, device);
       devices.push_back(std::move(device));
     }
   }
@@ -81,11 +81,11 @@ void add_verbs(const Config& config, const Gpu& gpu, std::vector<Device>& device
 // The fastest interface that is up and belongs to a device; or the one that the settings name.
 Device tcp_device(const Config& config, const Gpu& gpu) {
   Device device;
-  device.gpu_access = gpu_access_of("tcp", "", config, gpu);
   device.name = config.tcp_interface.empty() ? "tcp" : "tcp:" + config.tcp_interface;
   device.speed = -1;
   device.config = config;
   device.config.transports = {"tcp"};
+  find_gpu_access("tcp", "", gpu, device);
   for (const fs::path& interface : entries("/sys/class/net")) {
     const bool is_wanted =
         config.tcp_interface.empty()
@@ -130,7 +130,7 @@ Result<std::vector<Device>> find_devices(const Environment& environment, const G
       device.speed = name == "shm" ? kMemorySpeed : kUnknownSpeed;
       device.config = config;
       device.config.transports = {name};
-      device.gpu_access = gpu_access_of(name, "", config, gpu);
+      find_gpu_access(name, "", gpu, device);
       devices.push_back(std::move(device));
     }
   }

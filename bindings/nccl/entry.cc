@@ -227,8 +227,8 @@ Result receive_v10(void* comm, int count, void** data, std::size_t* sizes, int* 
   return receive(comm, count, data, sizes, tags, memories, request);
 }
 
-// What has arrived is visible to the GPU, too: transports flush a GPU that needs it before they
-// pass on what comes behind. NCCL takes a null request for a flush that is done.
+// A receive is done only when the GPU can see its data: transports flush a GPU that needs it before
+// they pass on what comes behind. NCCL takes a null request for a flush that is done.
 Result flush(void*, int, void**, int*, void**, void** request) {
   if (request != nullptr) *request = nullptr;
   return abi::kSuccess;

@@ -20,9 +20,9 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
     const abi::Logger function = receiver.load();
     if (function == nullptr) return;
     const bool is_warning = message.level >= spdlog::level::warn;
-    function(is_warning ? abi::kLogWarn : abi::kLogInfo, is_warning ? abi::kLogAll : abi::kLogNet,
-             "dunlin", 0, "NET/Dunlin: %.*s", static_cast<int>(message.payload.size()),
-             message.payload.data());
+    function(is_warning ? abi::kLogWarn : abi::kLogInfo,
+             is_warning ? abi::kLogAll : abi::kLogNet | abi::kLogInit, "dunlin", 0,
+             "NET/Dunlin: %.*s", static_cast<int>(message.payload.size()), message.payload.data());
   }
   void flush_() override {}
 };

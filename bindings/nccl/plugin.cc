@@ -12,8 +12,8 @@
 namespace dunlin::nccl {
 namespace {
 
-// At the end of the process, comms end before what their threads use is destroyed, CUDA's driver
-// included, which has to be loaded before.
+// At the end of the process, comms end before what their threads use is destroyed. CUDA's driver is
+// loaded before this is made, so that it ends later.
 struct AtExit {
   ~AtExit() { Plugin::instance().await_ends(); }
 };

@@ -1,4 +1,4 @@
-"""Moves 1 GiB between two processes by NIXL, checks it, and prints the rate of each backend.
+"""Moves 1 GiB (--mib) between two processes by NIXL, checks it, and prints the rate of each backend.
 
 NIXL finds the backend DUNLIN in the folder of libplugin_DUNLIN.so, and has UCX itself:
 
@@ -57,10 +57,16 @@ def move(backend, size):
     sys.exit(0 if is_right else 1)
 
 
+def positive(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError("1 or more")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backends", nargs="*", metavar="BACKEND", help="default: DUNLIN and UCX")
-    parser.add_argument("--mib", type=int, choices=range(1, 1 << 20), default=1024, metavar="N", help="how much, in MiB")
+    parser.add_argument("--mib", type=positive, default=1024, metavar="N", help="how much, in MiB (default: %(default)s)")
     options = parser.parse_args()
     multiprocessing.set_start_method("spawn")
     codes = []

@@ -41,9 +41,10 @@ struct OpenedMemory {
   std::map<std::tuple<int, std::uint64_t, std::uint64_t>, Use> uses;  // by device, process, buffer
 };
 
+// Never destroyed, because threads of a plugin may close memory while the process ends.
 OpenedMemory& opened_memory() {
-  static OpenedMemory memory;
-  return memory;
+  static OpenedMemory* const kMade = new OpenedMemory;
+  return *kMade;
 }
 
 class CudaDriver final : public GpuDriver, public GpuRanges {
@@ -338,9 +339,17 @@ Status CudaDriver::synchronize_operations(int device, std::byte* data) {
   const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   const unsigned yes = 1;
-  return library_.to_status(
-      "cuPointerSetAttribute(SYNC_MEMOPS)",
-      library_->cuPointerSetAttribute(&yes, cuda::kSyncMemops, address_of(data)));
+  const cuda::Code code =
+      library_->cuPointerSetAttribute(&yes, cuda::kSyncMemops, address_of(data));
+  // Memory of cuMemCreate() does not have the attribute. A flag of the context does the same for
+  // all memory.
+  const bool has_flag = library_->cuCtxSetFlags != nullptr && library_->cuCtxGetFlags != nullptr;
+  if (code != cuda::kNotSupported || !has_flag)
+    return library_.to_status("cuPointerSetAttribute(SYNC_MEMOPS)", code);
+  unsigned flags = 0;
+  DUNLIN_TRY(library_.to_status("cuCtxGetFlags", library_->cuCtxGetFlags(&flags)));
+  return library_.to_status("cuCtxSetFlags(SYNC_MEMOPS)",
+                            library_->cuCtxSetFlags(flags | cuda::kContextSyncMemops));
 }
 
 Result<DmaBuf> CudaDriver::export_dma_buf(int device, std::byte* data, std::size_t size) {

@@ -78,6 +78,7 @@ inline constexpr int kHandleIsFd = 1;        // CU_MEM_HANDLE_TYPE_POSIX_FILE_DE
 inline constexpr int kReadAndWrite = 3;      // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 inline constexpr int kHandleIsDmaBuf = 1;
 inline constexpr unsigned kPinnedForAllContexts = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+inline constexpr unsigned kContextSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
@@ -125,10 +126,13 @@ struct Functions {
   Code (*cuIpcGetMemHandle)(IpcHandle* handle, Address address);
   Code (*cuIpcOpenMemHandle_v2)(Address* address, IpcHandle handle, unsigned flags);
   Code (*cuIpcCloseMemHandle)(Address address);
-  // Optional: the first is there since CUDA 11.3, the second since 11.7. The others only describe.
+  // Optional: the first is there since CUDA 11.3, the second since 11.7, the third since 12.1. The
+  // others only describe.
   Code (*cuFlushGPUDirectRDMAWrites)(int target, int scope);
   Code (*cuMemGetHandleForAddressRange)(void* handle, Address address, std::size_t size, int type,
                                         unsigned long long flags);
+  Code (*cuCtxSetFlags)(unsigned flags);
+  Code (*cuCtxGetFlags)(unsigned* flags);
   Code (*cuDriverGetVersion)(int* version);
   Code (*cuDeviceCanAccessPeer)(int* can, Device device, Device peer);
   // Optional, all or none: virtual memory management, there since CUDA 11.0.

@@ -58,6 +58,8 @@ const char* CudaLibrary::missing() {
 #undef DUNLIN_FIND
   (void)find(functions_.cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites");
   (void)find(functions_.cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange");
+  (void)find(functions_.cuCtxSetFlags, "cuCtxSetFlags");
+  (void)find(functions_.cuCtxGetFlags, "cuCtxGetFlags");
   (void)find(functions_.cuDriverGetVersion, "cuDriverGetVersion");
   (void)find(functions_.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
   bool has_ranges = true;

@@ -240,7 +240,19 @@ Code cuPointerSetAttribute(const void* value, int attribute, Address address) {
                         *static_cast<const unsigned*>(value) == 1 &&
                         state().memory.find(address).pages != nullptr;
   if (!is_right) return dunlin::cuda::kInvalidValue;
+  if (state().memory.find(address).is_virtual) return dunlin::cuda::kNotSupported;
   ++state().synchronized_pointers;
+  return kOk;
+}
+
+Code cuCtxGetFlags(unsigned* flags) {
+  FAKE_ENTER("cuCtxGetFlags");
+  *flags = state().context_flags;
+  return kOk;
+}
+Code cuCtxSetFlags(unsigned flags) {
+  FAKE_ENTER("cuCtxSetFlags");
+  state().context_flags = flags;
   return kOk;
 }
 

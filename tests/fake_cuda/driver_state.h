@@ -36,6 +36,7 @@ class State final : public FakeCuda {
     is_managed = false;
     calls = copies = host_copies = launches = 0;
     flushes = synchronized_pointers = contexts = freed_while_open = 0;
+    context_flags = 8;
     failed_call.clear();
     failing_name.clear();
     read_environment();

@@ -72,6 +72,7 @@ class FakeCuda {
   std::atomic<std::uint64_t> launches = 0;
   std::atomic<int> flushes = 0;
   std::atomic<int> synchronized_pointers = 0;
+  std::atomic<unsigned> context_flags = 8;  // of all contexts; CU_CTX_MAP_HOST is always set
   // Allocations that were freed while another process, which lives, had them open. CUDA does not
   // define what happens then.
   std::atomic<int> freed_while_open = 0;

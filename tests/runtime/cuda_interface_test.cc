@@ -83,6 +83,8 @@ SAME_FUNCTION(cuIpcOpenMemHandle_v2);
 SAME_FUNCTION(cuIpcCloseMemHandle);
 SAME_FUNCTION(cuFlushGPUDirectRDMAWrites);
 SAME_FUNCTION(cuMemGetHandleForAddressRange);
+SAME_FUNCTION(cuCtxSetFlags);
+SAME_FUNCTION(cuCtxGetFlags);
 SAME_FUNCTION(cuDriverGetVersion);
 SAME_FUNCTION(cuDeviceCanAccessPeer);
 
@@ -115,6 +117,7 @@ static_assert(ours::kFlushCurrentContext == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARG
 static_assert(ours::kFlushToOwner == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
 static_assert(ours::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(ours::kSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+static_assert(ours::kContextSyncMemops == CU_CTX_SYNC_MEMOPS);
 static_assert(ours::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
 static_assert(ours::kDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(ours::kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);

@@ -16,6 +16,7 @@
 #include "runtime/memory/region.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/gpu_range.h"
 #include "tests/support/paths.h"
 
 namespace dunlin {
@@ -202,6 +203,15 @@ TEST_F(CudaDriverTest, ExportsWholePagesAndFlushes) {
   EXPECT_TRUE(driver->flush_writes(0).is_ok());
   EXPECT_EQ(state().flushes, 1);
   driver->free(0, data);
+}
+
+TEST_F(CudaDriverTest, SynchronizesOperationsOnMemoryOfPiecesByTheContext) {
+  const auto driver = load();
+  const testing::GpuRangeMemory memory(5000, 100);
+  const unsigned before = state().context_flags;
+  EXPECT_TRUE(driver->synchronize_operations(0, memory.data()).is_ok());
+  EXPECT_EQ(state().synchronized_pointers, 0);
+  EXPECT_EQ(state().context_flags, before | cuda::kContextSyncMemops);
 }
 
 TEST_F(CudaDriverTest, CopiesBetweenAllocationsAndOrdersStreamsByEvents) {

@@ -263,40 +263,44 @@ TEST_F(GpuMemoryTest, ACopyThatNeverEndsIsReportedAtTheDeadline) {
       << status.to_string();
 }
 
-TEST(GpuAccess, IsDirectByDmaBufOrNvidiaPeermem) {
+TEST(GpuAccess, IsByDmaBufOrElseByNvidiaPeermem) {
   const FakeGpu both({.devices = 2, .peer_mapping = Status::ok()});
-  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, both).is_ok());
-  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kAuto, both).is_ok());
-  const FakeGpu dma_buf_only;
-  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, dma_buf_only).is_ok());
-  const Status neither = check_gpu_access(kLacking, VerbsGpu::kAuto, dma_buf_only);
+  EXPECT_EQ(find_gpu_access(Status::ok(), VerbsGpu::kAuto, both).value(), VerbsGpu::kDmaBuf);
+  EXPECT_EQ(find_gpu_access(kLacking, VerbsGpu::kAuto, both).value(), VerbsGpu::kPeerMemory);
+  // The device takes dma-bufs, and the GPU makes none.
+  const FakeGpu no_dma_buf({.dma_buf = kLacking, .peer_mapping = Status::ok()});
+  EXPECT_EQ(find_gpu_access(Status::ok(), VerbsGpu::kAuto, no_dma_buf).value(),
+            VerbsGpu::kPeerMemory);
+  EXPECT_EQ(find_gpu_access(Status::ok(), VerbsGpu::kDmaBuf, no_dma_buf).status().message(),
+            "GPU 0: it lacks that");
+  const Status neither = find_gpu_access(kLacking, VerbsGpu::kAuto, FakeGpu()).status();
   EXPECT_EQ(neither.code(), Code::kUnavailable);
   EXPECT_EQ(neither.message(),
-            "GPU 0: dma-buf: it lacks that; nvidia-peermem: no nvidia-peermem here");
-  // The device takes dma-bufs, and the GPU makes none.
-  const FakeGpu peer_memory_only({.dma_buf = kLacking, .peer_mapping = Status::ok()});
-  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, peer_memory_only).is_ok());
-  EXPECT_FALSE(check_gpu_access(Status::ok(), VerbsGpu::kDmaBuf, peer_memory_only).is_ok());
+            "dma-buf: GPU 0: it lacks that; nvidia-peermem: GPU 0: no nvidia-peermem here");
 }
 
 TEST(GpuAccess, IsNotDirectIfNobodyOrdersTheWrites) {
-  const FakeGpu unordered({.writes = GpuWrites::kUnordered});
-  EXPECT_FALSE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, unordered).is_ok());
+  const FakeGpu unordered({.peer_mapping = Status::ok(), .writes = GpuWrites::kUnordered});
+  for (const VerbsGpu wanted : {VerbsGpu::kAuto, VerbsGpu::kDmaBuf, VerbsGpu::kPeerMemory})
+    EXPECT_FALSE(find_gpu_access(Status::ok(), wanted, unordered).is_ok());
+  EXPECT_TRUE(find_gpu_access(Status::ok(), VerbsGpu::kStaging, unordered).is_ok());
   const FakeGpu flushed({.writes = GpuWrites::kNeedFlush});
-  EXPECT_TRUE(check_gpu_access(Status::ok(), VerbsGpu::kAuto, flushed).is_ok());
+  EXPECT_TRUE(find_gpu_access(Status::ok(), VerbsGpu::kAuto, flushed).is_ok());
 }
 
-TEST(GpuAccess, IsTakenForGrantedWhereItIsAskedFor) {
+TEST(GpuAccess, IsWhatIsAskedFor) {
   const FakeGpu neither({.dma_buf = kLacking});
-  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kStaging, neither).is_ok());
-  EXPECT_TRUE(check_gpu_access(kLacking, VerbsGpu::kPeerMemory, neither).is_ok());
+  for (const VerbsGpu wanted : {VerbsGpu::kStaging, VerbsGpu::kPeerMemory})
+    EXPECT_EQ(find_gpu_access(kLacking, wanted, neither).value(), wanted);
 }
 
 TEST(GpuAccess, OfTransportsAndOfADeviceThatIsNotThere) {
-  EXPECT_EQ(transport::check_gpu_access("verbs", "no_such_device", Config(), FakeGpu()).code(),
+  const FakeGpu gpu;
+  Config config;
+  EXPECT_EQ(transport::find_gpu_access("verbs", "no_such_device", config, gpu).code(),
             Code::kUnavailable);
-  EXPECT_TRUE(transport::check_gpu_access("shm", "", Config(), FakeGpu()).is_ok());
-  EXPECT_EQ(transport::check_gpu_access("tcp", "", Config(), FakeGpu()).message(),
+  EXPECT_TRUE(transport::find_gpu_access("shm", "", config, gpu).is_ok());
+  EXPECT_EQ(transport::find_gpu_access("tcp", "", config, gpu).message(),
             "tcp reaches host memory only");
 }
 

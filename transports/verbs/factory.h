@@ -13,6 +13,6 @@ namespace dunlin::transport::verbs {
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
 
 // See transports/gpu_access.h.
-Status check_gpu_access(const std::string& device, const Config& config, const GpuDriver& driver);
+Status find_gpu_access(const std::string& device, Config& config, const GpuDriver& driver);
 
 }  // namespace dunlin::transport::verbs

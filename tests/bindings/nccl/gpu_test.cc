@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu/cuda_interface.h"
 #include "tests/bindings/nccl/ranks.h"
 
 namespace dunlin::testing {
 namespace {
+
+using cuda::Functions;
 
 void* load_cuda() {
   const char* const given = std::getenv("TEST_CUDA_DRIVER");
@@ -26,35 +29,63 @@ class Cuda {
  public:
   Cuda() {
     library_ = load_cuda();
-    void* context = nullptr;
-    REQUIRE(find<int (*)(unsigned)>("cuInit")(0) == 0);
-    REQUIRE(find<int (*)(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
-    REQUIRE(find<int (*)(void*)>("cuCtxPushCurrent_v2")(context) == 0);
+    cuda::Context context{};
+    REQUIRE(find<decltype(Functions::cuInit)>("cuInit")(0) == 0);
+    REQUIRE(find<decltype(Functions::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(
+                &context, 0) == 0);
+    REQUIRE(find<decltype(Functions::cuCtxPushCurrent_v2)>("cuCtxPushCurrent_v2")(context) == 0);
   }
   void* allocate(std::size_t size) {
-    std::uint64_t address = 0;
-    REQUIRE(find<int (*)(std::uint64_t*, std::size_t)>("cuMemAlloc_v2")(&address, size) == 0);
+    cuda::Address address = 0;
+    REQUIRE(find<decltype(Functions::cuMemAlloc_v2)>("cuMemAlloc_v2")(&address, size) == 0);
     return reinterpret_cast<void*>(address);
   }
   void free(void* data) {
-    REQUIRE(find<int (*)(std::uint64_t)>("cuMemFree_v2")(address_of(data)) == 0);
+    REQUIRE(find<decltype(Functions::cuMemFree_v2)>("cuMemFree_v2")(address_of(data)) == 0);
+  }
+  // Memory of cuMemCreate, as NCCL makes its buffers by default. The size is a multiple of kPiece.
+  void* map(std::size_t size) {
+    cuda::Address address = 0;
+    REQUIRE(find<decltype(Functions::cuMemAddressReserve)>("cuMemAddressReserve")(&address, size, 0,
+                                                                                  0, 0) == 0);
+    cuda::MemoryProperties properties;
+    properties.type = cuda::kPinnedMemory;
+    properties.handle_types = cuda::kHandleIsFd;
+    properties.location = {cuda::kLocationIsDevice, 0};
+    cuda::MemoryHandle handle = 0;
+    REQUIRE(find<decltype(Functions::cuMemCreate)>("cuMemCreate")(&handle, size, &properties, 0) ==
+            0);
+    REQUIRE(find<decltype(Functions::cuMemMap)>("cuMemMap")(address, size, 0, handle, 0) == 0);
+    REQUIRE(find<decltype(Functions::cuMemRelease)>("cuMemRelease")(handle) == 0);
+    cuda::MemoryAccess access;
+    access.location = properties.location;
+    access.flags = cuda::kReadAndWrite;
+    REQUIRE(find<decltype(Functions::cuMemSetAccess)>("cuMemSetAccess")(address, size, &access,
+                                                                        1) == 0);
+    return reinterpret_cast<void*>(address);
+  }
+  void unmap(void* data, std::size_t size) {
+    REQUIRE(find<decltype(Functions::cuMemUnmap)>("cuMemUnmap")(address_of(data), size) == 0);
+    REQUIRE(find<decltype(Functions::cuMemAddressFree)>("cuMemAddressFree")(address_of(data),
+                                                                            size) == 0);
   }
   void write(void* to, const Block& from) {
-    const auto copy =
-        find<int (*)(std::uint64_t, const void*, std::size_t, void*)>("cuMemcpyHtoDAsync_v2");
-    in_stream([&](void* stream) { return copy(address_of(to), from.data(), from.size(), stream); });
+    const auto copy = find<decltype(Functions::cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync_v2");
+    in_stream([&](cuda::Stream stream) {
+      return copy(address_of(to), from.data(), from.size(), stream);
+    });
   }
   Block read(const void* from, std::size_t size) {
     Block block(size);
-    const auto copy =
-        find<int (*)(void*, std::uint64_t, std::size_t, void*)>("cuMemcpyDtoHAsync_v2");
-    in_stream([&](void* stream) { return copy(block.data(), address_of(from), size, stream); });
+    const auto copy = find<decltype(Functions::cuMemcpyDtoHAsync_v2)>("cuMemcpyDtoHAsync_v2");
+    in_stream(
+        [&](cuda::Stream stream) { return copy(block.data(), address_of(from), size, stream); });
     return block;
   }
 
  private:
-  static std::uint64_t address_of(const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data);
+  static cuda::Address address_of(const void* data) {
+    return reinterpret_cast<cuda::Address>(data);
   }
   template <typename Function>
   Function find(const char* name) {
@@ -64,43 +95,50 @@ class Cuda {
   }
   template <typename Start>
   void in_stream(Start&& start) {
-    void* stream = nullptr;
-    REQUIRE(find<int (*)(void**, unsigned)>("cuStreamCreate")(&stream, 1) == 0);
+    cuda::Stream stream{};
+    REQUIRE(find<decltype(Functions::cuStreamCreate)>("cuStreamCreate")(&stream, 1) == 0);
     REQUIRE(start(stream) == 0);
-    const auto query = find<int (*)(void*)>("cuStreamQuery");
+    const auto query = find<decltype(Functions::cuStreamQuery)>("cuStreamQuery");
     until([&] { return query(stream) == 0; }, "a copy of the test");
-    REQUIRE(find<int (*)(void*)>("cuStreamDestroy_v2")(stream) == 0);
+    REQUIRE(find<decltype(Functions::cuStreamDestroy_v2)>("cuStreamDestroy_v2")(stream) == 0);
   }
   void* library_ = nullptr;
 };
 
-// A buffer of either kind.
+enum class Kind { kHost, kAllocated, kMapped };
+
+// `size`: a multiple of 2 MiB if the memory is mapped.
 struct Buffer {
-  Buffer(Cuda& driver, bool is_gpu, std::size_t size)
-      : cuda(driver), is_on_gpu(is_gpu), host(is_gpu ? 0 : size) {
-    data = is_gpu ? cuda.allocate(size) : host.data();
+  Buffer(Cuda& driver, Kind of_kind, std::size_t bytes)
+      : cuda(driver), kind(of_kind), size(bytes), host(kind == Kind::kHost ? size : 0) {
+    data = kind == Kind::kHost        ? host.data()
+           : kind == Kind::kAllocated ? cuda.allocate(size)
+                                      : cuda.map(size);
   }
   ~Buffer() {
-    if (is_on_gpu) cuda.free(data);
+    if (kind == Kind::kAllocated) cuda.free(data);
+    if (kind == Kind::kMapped) cuda.unmap(data, size);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  int type() const { return is_on_gpu ? abi::kPointerCuda : abi::kPointerHost; }
+  bool is_on_gpu() const { return kind != Kind::kHost; }
+  int type() const { return is_on_gpu() ? abi::kPointerCuda : abi::kPointerHost; }
   void write(const Block& from) {
-    if (is_on_gpu) {
+    if (is_on_gpu()) {
       cuda.write(data, from);
     } else {
       std::copy(from.begin(), from.end(), host.begin());
     }
   }
-  Block read(std::size_t size) {
-    return is_on_gpu ? cuda.read(data, size)
-                     : Block(host.begin(), host.begin() + static_cast<std::ptrdiff_t>(size));
+  Block read(std::size_t bytes) {
+    return is_on_gpu() ? cuda.read(data, bytes)
+                       : Block(host.begin(), host.begin() + static_cast<std::ptrdiff_t>(bytes));
   }
   Cuda& cuda;
-  bool is_on_gpu;
+  Kind kind;
+  std::size_t size;
   Block host;
-  void* data;
+  void* data = nullptr;
 };
 
 std::string transport() {
@@ -110,10 +148,8 @@ std::string transport() {
 
 class NcclGpu : public ::testing::TestWithParam<int> {
  protected:
-  NcclGpu() {
-    setenv("FAKE_CUDA_DELAY_US", "300", 0);
-    load_cuda();  // so that the plugin finds it under its name
-  }
+  NcclGpu() { setenv("FAKE_CUDA_DELAY_US", "300", 0); }
+  ~NcclGpu() override { dlclose(library_); }
   std::string run_here(const std::function<void(Rank&, Cuda&)>& body,
                        const std::vector<int>& killed = {}) {
     return run(
@@ -124,20 +160,26 @@ class NcclGpu : public ::testing::TestWithParam<int> {
         },
         killed);
   }
+
+ private:
+  void* const library_ = load_cuda();  // so that the plugin finds it under its name
 };
 
 TEST_P(NcclGpu, TransfersFromAndToGpuMemory) {
   // Of the sender and the receiver.
-  for (const auto& [from_gpu, to_gpu] : {std::pair(true, true), {false, true}, {true, false}}) {
+  for (const auto& [from, to] : {std::pair(Kind::kAllocated, Kind::kAllocated),
+                                 {Kind::kHost, Kind::kAllocated},
+                                 {Kind::kAllocated, Kind::kHost},
+                                 {Kind::kMapped, Kind::kMapped}}) {
     EXPECT_EQ(
-        "", run_here([from_gpu, to_gpu](Rank& rank, Cuda& cuda) {
+        "", run_here([from, to](Rank& rank, Cuda& cuda) {
           const bool is_receiver = rank.number == 0;
           void* listener = nullptr;
           if (is_receiver) rank.listen(&listener);
           void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
           const std::vector<std::size_t> sizes = {8, 0, 1, 4095, 1'000'003, std::size_t{4} << 20};
           {
-            Buffer buffer(cuda, is_receiver ? to_gpu : from_gpu, sizes.back());
+            Buffer buffer(cuda, is_receiver ? to : from, sizes.back());
             void* memory = nullptr;
             REQUIRE(rank.plugin.common().register_memory(comm, buffer.data, sizes.back(),
                                                          buffer.type(), &memory) == abi::kSuccess);
@@ -167,7 +209,7 @@ TEST_P(NcclGpu, TransfersFromAndToGpuMemory) {
           if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
           REQUIRE(warnings() == 0);
         }))
-        << (from_gpu ? "GPU" : "host") << " to " << (to_gpu ? "GPU" : "host");
+        << "kind " << static_cast<int>(from) << " to " << static_cast<int>(to);
   }
 }
 
@@ -180,7 +222,7 @@ TEST_P(NcclGpu, ADeathEndsWhatIsInFlight) {
                 if (is_receiver) rank.listen(&listener);
                 void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
                 constexpr std::size_t kSize = std::size_t{1} << 20;
-                Buffer buffer(cuda, true, kSize);
+                Buffer buffer(cuda, Kind::kAllocated, kSize);
                 void* memory = nullptr;
                 REQUIRE(rank.plugin.common().register_memory(
                             comm, buffer.data, kSize, abi::kPointerCuda, &memory) == abi::kSuccess);
@@ -202,7 +244,7 @@ TEST_P(NcclGpu, MemoryOfTheWrongKindIsRefused) {
         if (rank.number == 0) rank.listen(&listener);
         void* const comm = rank.number == 0 ? rank.accept(listener) : rank.connect(0);
         const auto& calls = rank.plugin.common();
-        Buffer on_gpu(cuda, true, 4096), on_host(cuda, false, 4096);
+        Buffer on_gpu(cuda, Kind::kAllocated, 4096), on_host(cuda, Kind::kHost, 4096);
         const auto refuses = [&](void* data, std::size_t size, int type) {
           void* memory = &memory;
           return calls.register_memory(comm, data, size, type, &memory) != abi::kSuccess &&

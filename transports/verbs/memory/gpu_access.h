@@ -1,5 +1,4 @@
-// What transports/gpu_access.h promises, for RDMA devices. GpuMemory (gpu_memory.h) finds out the
-// same later, for each region.
+// What transports/gpu_access.h promises, for RDMA devices.
 #pragma once
 
 #include "runtime/config.h"
@@ -8,7 +7,8 @@
 
 namespace dunlin::transport::verbs {
 
-// Of a device that supports dma-bufs if `dma_bufs` is ok, and otherwise says why not. Any thread.
-Status check_gpu_access(const Status& dma_bufs, VerbsGpu wanted, const GpuDriver& driver);
+// The way in which a device reaches all GPUs: `wanted`, or the first direct one if that is kAuto.
+// `dma_bufs`: whether the device supports dma-bufs, or why not. Any thread.
+Result<VerbsGpu> find_gpu_access(const Status& dma_bufs, VerbsGpu wanted, const GpuDriver& driver);
 
 }  // namespace dunlin::transport::verbs

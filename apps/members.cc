@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/agreement.h"
 #include "collectives/waiting/trace_to_death.h"
-#include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/step_boundary.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
@@ -94,9 +94,8 @@ Status Members::join(const std::string& terms) {
   const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (expected != terms) {
     return {Code::kInvalidArgument,
-            fmt::format("the running job trains with other options or data than this process: it "
-                        "has {}; here, these are {}",
-                        bootstrap::printable(expected), terms)};
+            "the running job trains with other options or data than this process: " +
+                difference(expected, terms, "the job", "this process")};
   }
   before_.clear();
   return reform();

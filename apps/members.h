@@ -30,6 +30,9 @@
 namespace dunlin {
 
 enum class OnPeerLoss { kFail, kContinue };
+constexpr const char* to_string(OnPeerLoss what) {
+  return what == OnPeerLoss::kFail ? "fail" : "continue";
+}
 
 // How the members of an epoch differ from those of the last one.
 struct MembersChange {
@@ -82,10 +85,11 @@ class Members {
   // Steps may take this long.
   void allow(Duration step) { longest_step_ = step; }
 
-  // Tells newcomers what all members have in common: options and data, as text. One member does it.
+  // Tells newcomers what all members have in common: the text of Terms (agreement.h). One member
+  // does it.
   Status post_terms(const std::string& terms);
-  // A newcomer's way to the members: returns when it is one. kInvalidArgument, with both texts, if
-  // the members have other terms.
+  // A newcomer's way to the members: returns when it is one. kInvalidArgument, with what differs,
+  // if the members have other terms.
   Status join(const std::string& terms);
 
   // Whether the members change before this step, which ascends. In jobs that are not elastic, they

@@ -335,12 +335,19 @@ class Jobs(JobTest):
         self.assertEqual(job.wait(), 2, job.text())
         self.assertIn("the checkpoint was made with settings small", job.text())
 
+    def test_ranks_with_other_options_are_told(self):
+        for common, first, second, told in (
+                ([], ["--decay", 0.5], ["--decay", 0.25], "--decay: rank 0 has 0.5, rank 1 has 0.25"),
+                ([], ["--resume", self.path("nothing")], [], "--resume: rank 0 has true, rank 1 has false"),
+                (["--method", "local-sgd"], ["--section-length", 2], ["--section-length", 3],
+                 "--section-length: rank 0 has 2, rank 1 has 3")):
+            with self.subTest(told):
+                self.check_difference([RUN, CNN], [*TRAINING, "--iterations", 6, *common], first, second, told)
+
     def test_ranks_with_different_images_find_out(self):
         job = Job([RUN, "-n", 2, "sh", "-c", f"exec {CNN} --generate --images 100 --seed $DUNLIN_RANK"])
-        # The job's exit code is that of the rank that ends first. Rank 0 only learns that rank 1 has left.
-        self.assertIn(job.wait(), (1, 2), job.text())
-        self.assertRegex(job.text(), r"rank 1 \(process \d+\) exited with code 2")
-        self.assertIn("the ranks differ in settings", job.text())
+        self.assertEqual(job.wait(), 2, job.text())
+        self.assertRegex(job.text(), "options or data: --seed: rank 0 has 0, rank 1 has 1; images: rank 0 has [0-9a-f]+, ")
 
     def test_a_gpu_that_is_not_there(self):
         job = Job([CNN, *DATA, "--iterations", 1, "--device", "cuda", "--quiet"])

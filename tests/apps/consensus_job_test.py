@@ -39,6 +39,16 @@ class Jobs(JobTest):
                 self.assertEqual(progress[0]["error_max"], 1)
                 self.assertEqual(progress[-1]["error_max"], final["error_max"])
 
+    def test_ranks_with_other_options_are_told(self):
+        for command, first, second, told in (
+                (["dgd"], ["--step", 0.1], ["--step", 0.2], "--step: rank 0 has 0.1, rank 1 has 0.2"),
+                (["dgd"], ["--noise", 0], [], "--noise: rank 0 has 0, rank 1 has 0.1"),
+                (["push-sum"], ["--seed", 2], [], "--seed: rank 0 has 2, rank 1 has 1"),
+                (["fish-school"], ["--steps", 9], ["--steps", 8], "--steps: rank 0 has 9, rank 1 has 8"),
+                ([], ["dgd"], ["push-diging"], "command: rank 0 has dgd, rank 1 has push-diging")):
+            with self.subTest(told):
+                self.check_difference([RUN, CONSENSUS], command, first, second, told)
+
     def test_small_steps_converge_at_the_rate_of_gradient_descent(self):
         final = self.run_job(4, "gradient-tracking", "--step", 0.05, "--iterations", 2000)
         self.assertAlmostEqual(1 - final["rate"], 1 - final["rate_gradient_descent"],

@@ -46,6 +46,13 @@ class Jobs(JobTest):
         self.assertEqual(four["test_accuracy"], one["test_accuracy"])
         self.assertGreater(four["test_accuracy"], 0.7)
 
+    def test_ranks_with_other_options_are_told(self):
+        for first, second, told in ((["--cost", 1], ["--cost", 10], "--cost: rank 0 has 1, rank 1 has 10"),
+                                    (["--groups", 2], [], "--groups: rank 0 has 2, rank 1 has 0"),
+                                    ([], ["--reference"], "--reference: rank 0 has false, rank 1 has true")):
+            with self.subTest(told):
+                self.check_difference([RUN, LOGREG], DATA, first, second, told)
+
     def test_the_algorithm_of_the_all_reduce_does_not_matter(self):
         objectives = {}
         for algorithm in ("auto", "ring", "hierarchical", "torus-2d", "2d-tga"):

@@ -135,9 +135,9 @@ class Elastic(ElasticTest):
     def test_a_newcomer_of_another_run_is_refused_and_harms_nobody(self):
         method = METHODS["notify-ack"]
         job = self.start(2, 8, *method)
-        for options, words in ((["--learning-rate", 0.5], ("learning rate 0.02", "learning rate 0.5")),
-                               (["--seed", 7], ("seed 1,", "seed 7,")),
-                               (["--graph", "complete"], ("graph ring", "graph complete"))):
+        for options, words in ((["--learning-rate", 0.5], ("--learning-rate: the job has 0.02, this process has 0.5",)),
+                               (["--seed", 7], ("--seed: the job has 1, this process has 7",)),
+                               (["--graph", "complete"], ("--graph: the job has ring, this process has complete",))):
             other = self.join(*method, *options)
             self.assertEqual(other.wait(), 2, other.text())
             for part in ("trains with other options or data", *words):

@@ -1,6 +1,7 @@
 """Programs one of whose ranks dies when it has joined: each survivor names it at once, or goes on without it."""
 
 import os
+import re
 import sys
 import unittest
 
@@ -18,12 +19,15 @@ ENVIRONMENT = {"DUNLIN_HEARTBEAT": "60s", "DUNLIN_DEADLINE": "100s"}
 LIMIT = 20
 TRAINING = ["--generate", "--images", 150, "--test-images", 50, "--batch-size", 4, "--learning-rate", 0.01, "--quiet",
             "--iterations", 10]
-KEYS = ("cnn/timeout", "", "cnn/settings")
+KEYS = ("cnn/timeout cnn/terms", "", "cnn/run cnn/terms")
 
 
 class StartUp(JobTest):
     def start(self, victim, key, *command):
-        """The victim dies when it has joined, or when a rank has published the key. The others run the command."""
+        """The victim dies when it has joined, or when a rank has published the key. The others run the command.
+
+        key: may be followed by a topic on which the victim agrees with rank 0 before.
+        """
         script = f'[ $DUNLIN_RANK = {victim} ] && exec {PROBE} die-after {key}; exec "$0" "$@"'
         job = Job([RUN, "-n", RANKS, "--keep-going", "sh", "-c", script, *command], env=ENVIRONMENT)
         self.addCleanup(job.kill)
@@ -64,7 +68,7 @@ class StartUp(JobTest):
         for method in ("async-parameter-server", "ad-psgd", "partial"):
             for key in some(KEYS, 1):
                 with self.subTest(method=method, key=key):
-                    path = self.path(f"{method}.{key.replace('/', '.')}")
+                    path = self.path(f"{method}.{re.sub('[/ ]', '.', key)}")
                     job = self.start(1, key, CNN, *TRAINING, "--method", method, "--json-out", path)
                     self.assertEqual(job.wait(), 0, job.text())
                     self.assertEqual(events(path, "final")[0]["lost_ranks"], [1])

@@ -133,14 +133,15 @@ class Elastic(ElasticTest):
         other = self.join(1, "--lambda", 0.5, "--graph", "complete")
         self.assertNotEqual(other.wait(), 0)
         self.assertIn("trains with other options or data", other.text())
-        self.assertIn("lambda 0.5", other.text())
+        self.assertRegex(other.text(), "--lambda: the job has 0.0001, this process has 0.5")
         other = self.join(1, "--shard-skew", "label:0.5")
         self.assertNotEqual(other.wait(), 0)
-        self.assertIn("shard-skew label:0.5", other.text())
+        self.assertIn("--shard-skew: the job has none, this process has label:0.5", other.text())
         # The set has the same shape, but other labels.
         other = self.join(1, "--flipped", 0.2)
         self.assertNotEqual(other.wait(), 0)
-        self.assertRegex(other.text(), "trains with other options or data.* data ([0-9a-f]{16}), .* data (?!\\1)")
+        self.assertRegex(other.text(), "trains with other options or data than this process: "
+                         "training set: the job has ([0-9a-f]+), this process has (?!\\1)")
         self.join(1)
         self.await_workers(job, 3)
 

@@ -140,11 +140,11 @@ class Failure(JobTest):
     def test_survivors_start_again_when_a_rank_dies_before_the_first_exchange(self):
         # The probe joins the job and dies at a known moment: before it does anything, or when the others have agreed on
         # something that they wait for it with.
-        for victim, key in ((0, ""), (2, ""), (2, "svm/eta0/0"), (3, "svm/run/0")):
+        for victim, key in ((0, ""), (2, ""), (2, "svm/eta0/0 svm/terms/0"), (3, "svm/run/0 svm/terms/0")):
             for options in ((), ("--graph", "ring", "--sync", "bsp")):
                 with self.subTest(victim=victim, key=key, options=options):
                     script = f'[ $DUNLIN_RANK = {victim} ] && exec {PROBE} die-after {key}; exec "$0" "$@"'
-                    job, path = self.run_short(f"{victim}.{key.replace('/', '.')}.{len(options)}", ["sh", "-c", script, SVM],
+                    job, path = self.run_short(f"{victim}.{re.sub('[/ ]', '.', key)}.{len(options)}", ["sh", "-c", script, SVM],
                                                *options)
                     self.assertEqual(job.wait(), 0, job.text())
                     config, final = events(path, "config")[-1], events(path, "final")[-1]
@@ -155,7 +155,7 @@ class Failure(JobTest):
         # A pass is 40 exchanges of each of two ranks, and 20 of each of four.
         base = self.path("model.ckpt")
         self.final([RUN, "-n", 2, SVM, *SMALL_STEPS, "--epochs", 2, "--checkpoint", base])
-        script = f'[ $DUNLIN_RANK = 2 ] && exec {PROBE} die-after svm/run/0; exec "$0" "$@"'
+        script = f'[ $DUNLIN_RANK = 2 ] && exec {PROBE} die-after svm/run/0 svm/terms/0; exec "$0" "$@"'
         job, path = self.run_short("resumed.jsonl", ["sh", "-c", script, SVM], "--resume", base)
         self.assertEqual(job.wait(), 0, job.text())
         config, final = events(path, "config")[-1], events(path, "final")[-1]

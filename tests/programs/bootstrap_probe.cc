@@ -7,7 +7,8 @@
 //   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
 //   leave RANK         RANK leaves the job; the others see that it has left and is not dead
 //   end                ends at once
-//   die-after KEY      kills itself with SIGKILL when a rank has published KEY
+//   die-after KEY TOPIC  kills itself with SIGKILL when a rank has published KEY; before that, it
+//                      publishes what rank 0 has published of TOPIC, if one is given
 //   secret TEXT        says where TEXT is found in the environment; then joins the job again
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -187,6 +188,11 @@ int run(int argc, char** argv) {
   } else if (scenario == "end") {
     return 0;
   } else if (scenario == "die-after") {
+    if (argc > 3) {
+      const auto told = bootstrap->lookup(Bootstrap::key_of(argv[3], Rank(0)), kTimeout);
+      require(told.status());
+      require(bootstrap->publish(Bootstrap::key_of(argv[3], bootstrap->job().rank), *told));
+    }
     if (argc > 2) require(bootstrap->lookup(argv[2], kTimeout).status());
     std::raise(SIGKILL);
   } else if (scenario == "secret") {

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -170,6 +171,16 @@ class JobTest(unittest.TestCase):
             self.assertIsNone(job.process.poll(), job.text())
             self.assertLess(time.monotonic(), deadline, job.text())
             job._pause()
+
+    def check_difference(self, program, common, first, second, told):
+        """A job whose rank 0 has the options `first`, and its rank 1 `second`, ends soon, and both tell the difference."""
+        options = [" ".join(map(shlex.quote, map(str, [*common, *own]))) for own in (first, second)]
+        run, *program = program
+        job = Job([run, "-n", 2, "--keep-going", "sh", "-c", f"case $DUNLIN_RANK in 0) exec {shlex.join(program)} {options[0]};; "
+                   f"*) exec {shlex.join(program)} {options[1]};; esac"])
+        self.assertEqual(job.wait(timeout=25), 2, job.text())
+        for rank in (0, 1):
+            self.assertRegex(job.text(), rf"\[{rank}\] .*different options or data: {re.escape(told)}")
 
     def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
         """Runs the command to its end and returns its last JSON line of the kind "final"."""

@@ -11,30 +11,49 @@
 
 namespace dunlin::cnn {
 
-std::string Trainer::terms() const {
+Terms Trainer::terms() const {
   const training::MethodOptions& method = method_;
-  std::string rules;
-  switch (method.kind) {
-    case training::MethodKind::kStochastic:
-      rules = fmt::format("graph {}, sync {}, depth {}", method.graph,
-                          collective::to_string(method.sync), method.depth);
-      break;
-    case training::MethodKind::kPartial:
-      rules = fmt::format("section-length {}, groups {}, group-size {}, slowdown-threshold {}",
-                          method.section_length, collective::to_string(method.groups),
-                          method.generator.group_size, method.generator.slowdown_threshold);
-      break;
-    default:
-      rules = fmt::format("section-length {}, algorithm {}", method.section_length,
-                          method.algorithm.empty() ? "any" : method.algorithm);
-  }
-  return fmt::format("{}, {}, {} iterations, learning rate {}, decay {} every {} epochs, on {}",
-                     settings(), rules, planned_, options_.learning_rate, options_.decay,
-                     options_.decay_every, options_.device.is_gpu ? "GPUs" : "CPUs");
+  Terms terms;
+  terms.add("--model", cnn::to_string(options_.model))
+      .add("--batch-norm", options_.has_batch_norm)
+      .add("parameters", parameters_)
+      .add("--batch-size", options_.batch_size)
+      .add("--seed", options_.seed)
+      .add("images", dunlin::to_string(data_.digest))
+      .add("--augment", options_.is_augmented)
+      .add("--device", options_.device.is_gpu ? "cuda" : "cpu")
+      .add("iterations", planned_)
+      .add("--learning-rate", options_.learning_rate)
+      .add("--decay", options_.decay)
+      .add("--decay-every", options_.decay_every)
+      .add("--momentum", method.sgd.momentum)
+      .add("--weight-decay", method.sgd.weight_decay)
+      .add("--method", training::to_string(method.kind))
+      .add("--servers", method.servers)
+      .add("--section-length", method.section_length)
+      .add("--algorithm", method.algorithm)
+      .add("--graph", method.graph)
+      .add("--sync", collective::to_string(method.sync))
+      .add("--depth", method.depth)
+      .add("--groups", collective::to_string(method.groups))
+      .add("--group-size", method.generator.group_size)
+      .add("--slowdown-threshold", method.generator.slowdown_threshold)
+      .add("--on-peer-loss", dunlin::to_string(options_.on_peer_loss));
+  return terms;
+}
+
+Terms Trainer::terms_of_start() const {
+  Terms terms;
+  terms.add("--resume", !options_.resume.empty())
+      .add("--checkpoint", !options_.checkpoint.empty())
+      .add("--checkpoint-every", options_.checkpoint_every)
+      .add("--duration", options_.duration_s.value_or(0))
+      .add("--target-loss", options_.target_loss.value_or(0));
+  return terms;
 }
 
 Status Trainer::arrive() {
-  DUNLIN_TRY(members_.join(terms()));
+  DUNLIN_TRY(members_.join(terms().text()));
   return regroup();
 }
 

@@ -148,10 +148,10 @@ std::string Trainer::settings() const {
 }
 
 Status Trainer::agree_on_run() {
-  DUNLIN_TRY(team_.agree("settings",
-                         fmt::format("{}, {} iterations, on {}", settings(), planned_,
-                                     options_.device.is_gpu ? "GPUs" : "CPUs"),
-                         kLongestPreparation));
+  const MemberDeath death =
+      survives_deaths(method_) ? MemberDeath::kIsNoMatter : MemberDeath::kIsAnError;
+  DUNLIN_TRY(agree(fabric_, "cnn/terms", members_.ranks(), terms().add(terms_of_start()), death,
+                   kLongestPreparation));
   const Bytes own = ByteWriter().number(new_run()).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("run", own, kLongestPreparation));
   DUNLIN_ASSIGN(run_, told_number<std::uint64_t>(told, "run"));
@@ -228,7 +228,8 @@ Status Trainer::start() {
   has_model_ = true;
   if (!team_.is_first()) return Status::ok();
   if (members_.is_elastic()) {
-    DUNLIN_TRY(sync_->call([this](transport::Fabric&) { return members_.post_terms(terms()); }));
+    DUNLIN_TRY(
+        sync_->call([this](transport::Fabric&) { return members_.post_terms(terms().text()); }));
   }
   return tell_beginning();
 }

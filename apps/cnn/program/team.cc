@@ -31,15 +31,6 @@ Result<Bytes> Team::broadcast(const std::string& what, const Bytes& value, Durat
   return broadcast_from_rank_0(fabric_, "cnn/" + what, what, value, timeout);
 }
 
-Status Team::agree(const std::string& what, const std::string& own, Duration timeout) {
-  const auto bytes = as_bytes(own);
-  DUNLIN_ASSIGN(const Bytes told, broadcast(what, Bytes(bytes.begin(), bytes.end()), timeout));
-  if (std::ranges::equal(told, bytes)) return Status::ok();
-  const std::string theirs(reinterpret_cast<const char*>(told.data()), told.size());
-  return {Code::kInvalidArgument, fmt::format("the ranks differ in {}: rank {} has {}; rank 0 {}",
-                                              what, rank(), own, theirs)};
-}
-
 Status Team::gather(const std::string& what, Duration timeout) {
   return fabric_.bootstrap().barrier("cnn/" + what, timeout);
 }

@@ -42,8 +42,6 @@ class Team {
   // Returns the value that rank 0 passes, on every rank. Waits while rank 0 lives, but no longer
   // than `timeout`.
   Result<Bytes> broadcast(const std::string& what, const Bytes& value, Duration timeout);
-  // kInvalidArgument on ranks whose text differs from that of rank 0.
-  Status agree(const std::string& what, const std::string& own, Duration timeout);
   // Waits until all members have called it.
   Status gather(const std::string& what, Duration timeout);
   // Replaces gather() after a death: the survivors are the members from now on.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/agreement.h"
 #include "apps/checkpoint_files.h"
 #include "apps/checkpoint_search.h"
 #include "apps/cnn/checkpoint.h"
@@ -94,8 +95,10 @@ class Trainer {
 
   // changes.cc: how the members change.
   bool takes_newcomers() const { return training::takes_newcomers(method_); }
-  // What newcomers have to have in common with the members, as text.
-  std::string terms() const;
+  // What all members have to have in common, and newcomers with them.
+  Terms terms() const;
+  // What those have to have in common besides that start together.
+  Terms terms_of_start() const;
   Status arrive();
   // An iteration, or a change of the members before it.
   Status take_turn();

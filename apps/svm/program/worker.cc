@@ -59,7 +59,9 @@ void Worker::begin() {
 
 Status Worker::start() {
   begin();
-  DUNLIN_TRY(agree_on_data());
+  DUNLIN_TRY(agree(fabric_, fmt::format("svm/terms/{}", members_.epoch()), members_.ranks(),
+                   terms().add(terms_of_start()), MemberDeath::kIsAnError,
+                   fabric_.config().bootstrap_timeout));
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
   DUNLIN_ASSIGN(group_,
@@ -70,7 +72,7 @@ Status Worker::start() {
   } else {
     DUNLIN_TRY(resume());
   }
-  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms()));
+  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms().text()));
   const bool is_continued = !options_.resume.empty() || members_.epoch() > 0;
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());
@@ -117,17 +119,6 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
   DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, members_.ranks(), leader, key,
                                                 fabric_.config().bootstrap_timeout));
   return told_number<std::uint64_t>(found, what);
-}
-
-Status Worker::agree_on_data() {
-  const std::uint64_t own = number_of(data().whole);
-  DUNLIN_ASSIGN(const std::uint64_t leaders, found_by_leader("data", [own] { return own; }));
-  if (leaders == own) return Status::ok();
-  return {Code::kInvalidArgument,
-          fmt::format("rank {} has another training set than rank {} (its digest is {}): all ranks "
-                      "read the whole set, and take their rows of it",
-                      fabric_.rank().value(), members_.ranks().front().value(),
-                      dunlin::to_string(data().whole))};
 }
 
 // The leader searches on its shard, or on rows dealt in turns, since a skewed shard is unlike

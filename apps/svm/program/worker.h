@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/agreement.h"
 #include "apps/interrupt.h"
 #include "apps/members.h"
 #include "apps/shards.h"
@@ -43,16 +44,16 @@ class Worker {
   // alone.
   Result<std::uint64_t> found_by_leader(const std::string& what,
                                         const std::function<Result<std::uint64_t>()>& find);
-  // Whether all read the same training set.
-  Status agree_on_data();
   Status agree_on_eta0();
   Status agree_on_run();
   Status allow_for_evaluations();
   Status make_learner(const LearnerState* state);
   Status resume();
   std::uint64_t planned_exchanges() const;
-  // What all members have to have in common, as text.
-  std::string terms() const;
+  // What all members have to have in common, and newcomers with them.
+  Terms terms() const;
+  // What those have to have in common besides that start, or start again, together.
+  Terms terms_of_start() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;
 

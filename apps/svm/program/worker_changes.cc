@@ -16,20 +16,42 @@ Status Worker::survive(Status outcome) {
 
 Status Worker::arrive() {
   begin();
-  DUNLIN_TRY(members_.join(terms()));
+  DUNLIN_TRY(members_.join(terms().text()));
   return regroup();
 }
 
-std::string Worker::terms() const {
+Terms Worker::terms() const {
   const LearnerOptions& learner = options_.learner;
-  return fmt::format(
-      "{} features, {} rows, data {}, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, "
-      "sync {}, depth {}, sync-every {}, {} epochs{}{}",
-      data().features, data().total_rows, dunlin::to_string(data().whole), to_string(learner.loss),
-      learner.lambda, learner.eta0, learner.seed, options_.graph, to_string(options_.weighting),
-      to_string(options_.sync), options_.depth, options_.sync_every, options_.epochs,
-      options_.has_average ? ", average" : "",
-      options_.shard_skew.is_none() ? "" : ", shard-skew " + to_string(options_.shard_skew));
+  Terms terms;
+  terms.add("features", data().features)
+      .add("rows", data().total_rows)
+      .add("training set", dunlin::to_string(data().whole))
+      .add("--loss", to_string(learner.loss))
+      .add("--lambda", learner.lambda)
+      .add("--eta0", learner.eta0)
+      .add("--seed", learner.seed)
+      .add("--graph", options_.graph)
+      .add("--weights", to_string(options_.weighting))
+      .add("--sync", to_string(options_.sync))
+      .add("--depth", options_.depth)
+      .add("--sync-every", options_.sync_every)
+      .add("--epochs", options_.epochs)
+      .add("--average", options_.has_average)
+      .add("--shard-skew", to_string(options_.shard_skew))
+      .add("--on-peer-loss", to_string(options_.on_peer_loss));
+  return terms;
+}
+
+Terms Worker::terms_of_start() const {
+  Terms terms;
+  terms.add("--resume", !options_.resume.empty())
+      .add("--checkpoint", !options_.checkpoint.empty())
+      .add("--checkpoint-every", options_.checkpoint_every)
+      .add("--deferred-eval", options_.is_deferred);
+  // In a job that may grow, any member may have a target.
+  if (!members_.is_elastic())
+    terms.add("--target-objective", options_.target_objective.value_or(0));
+  return terms;
 }
 
 Status Worker::take_turn(std::uint64_t eval_every, std::uint64_t save_every) {

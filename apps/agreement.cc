@@ -38,6 +38,7 @@ std::string text_of(const Bytes& bytes) {
 std::string difference(std::string_view one, std::string_view other, std::string_view first,
                        std::string_view second) {
   using bootstrap::printable;
+  const bool are_unequal = one != other;
   std::string found;
   const auto add = [&](std::string_view name, std::string_view ones, std::string_view others) {
     found += fmt::format("{}{}: {} has {}, {} has {}", found.empty() ? "" : "; ", printable(name),
@@ -53,36 +54,49 @@ std::string difference(std::string_view one, std::string_view other, std::string
     }
     if (left.value != right.value) add(left.name, left.value, right.value);
   }
+  // Not texts of Terms.
+  if (found.empty() && are_unequal) return "terms";
   return found;
 }
+
+namespace {
+
+// What agree() does, as long as no member dies. `has_told`: whether this rank has published its
+// text.
+Status compare(Bootstrap& bootstrap, const std::string& topic, const std::vector<Rank>& members,
+               const Terms& terms, Duration timeout, bool& has_told) {
+  DUNLIN_ASSIGN(const auto digests, bootstrap.lookup_each(topic, members, timeout));
+  const auto odd =
+      std::ranges::find_if(digests, [&](const Bytes& each) { return each != digests.front(); });
+  if (odd == digests.end()) return Status::ok();
+  const std::array pair{members.front(), members[static_cast<std::size_t>(odd - digests.begin())]};
+  const std::string texts = topic + "/text";
+  if (std::ranges::find(pair, bootstrap.rank()) != pair.end() && !std::exchange(has_told, true)) {
+    DUNLIN_TRY(
+        bootstrap.publish(Bootstrap::key_of(texts, bootstrap.rank()), as_bytes(terms.text())));
+  }
+  DUNLIN_ASSIGN(const auto found, bootstrap.lookup_each(texts, pair, timeout));
+  const std::string what =
+      difference(text_of(found[0]), text_of(found[1]), fmt::format("rank {}", pair[0].value()),
+                 fmt::format("rank {}", pair[1].value()));
+  return {
+      Code::kInvalidArgument,
+      fmt::format("the ranks of the job were started with different options or data: {}", what)};
+}
+
+}  // namespace
 
 Status agree(transport::Fabric& fabric, const std::string& topic, std::vector<Rank> members,
              const Terms& terms, MemberDeath death, Duration timeout) {
   Bootstrap& bootstrap = fabric.bootstrap();
   const Digest own = digest_of({as_bytes(terms.text())});
-  DUNLIN_TRY(bootstrap.publish(Bootstrap::key_of(topic, fabric.rank()), own));
-  auto digests = bootstrap.lookup_each(topic, members, timeout);
-  while (!digests && digests.status().code() == Code::kPeerDead && digests.status().peer() &&
-         death == MemberDeath::kIsNoMatter) {
-    if (std::erase(members, *digests.status().peer()) == 0) break;
-    digests = bootstrap.lookup_each(topic, members, timeout);
+  DUNLIN_TRY(bootstrap.publish(Bootstrap::key_of(topic, bootstrap.rank()), own));
+  for (bool has_told = false;;) {
+    Status status = compare(bootstrap, topic, members, terms, timeout, has_told);
+    const bool is_death = status.code() == Code::kPeerDead && status.peer();
+    if (!is_death || death == MemberDeath::kIsAnError) return status;
+    if (std::erase(members, *status.peer()) == 0) return status;
   }
-  if (!digests) return std::move(digests).status();
-
-  const auto odd =
-      std::ranges::find_if(*digests, [&](const Bytes& each) { return each != digests->front(); });
-  if (odd == digests->end()) return Status::ok();
-  const std::array pair{members.front(), members[static_cast<std::size_t>(odd - digests->begin())]};
-  const std::string texts = topic + "/text";
-  if (std::ranges::find(pair, fabric.rank()) != pair.end()) {
-    DUNLIN_TRY(bootstrap.publish(Bootstrap::key_of(texts, fabric.rank()), as_bytes(terms.text())));
-  }
-  DUNLIN_ASSIGN(const auto found, bootstrap.lookup_each(texts, pair, timeout));
-  return {
-      Code::kInvalidArgument,
-      "the ranks of the job were started with different options or data: " +
-          difference(text_of(found[0]), text_of(found[1]), fmt::format("rank {}", pair[0].value()),
-                     fmt::format("rank {}", pair[1].value()))};
 }
 
 }  // namespace dunlin

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,11 @@ class Terms {
     text_ += fmt::format("{}: {}\n", name, value);
     return *this;
   }
+  // "none" if there is no value.
+  template <typename Value>
+  Terms& add(std::string_view name, const std::optional<Value>& value) {
+    return value ? add(name, *value) : add(name, "none");
+  }
   Terms& add(const Terms& others) {
     text_ += others.text_;
     return *this;
@@ -38,6 +44,11 @@ class Terms {
  private:
   std::string text_;
 };
+
+// For options that all ranks have to give or none, such as a path.
+inline const char* given(std::string_view value) {
+  return value.empty() ? "not given" : "given";
+}
 
 // How two texts of Terms differ, for people: "--lambda: rank 0 has 0.1, rank 1 has 0.2". `first`
 // and `second` say whose they are. Empty if they are equal. The texts may come from the network.

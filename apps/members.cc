@@ -94,8 +94,8 @@ Status Members::join(const std::string& terms) {
   const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (expected != terms) {
     return {Code::kInvalidArgument,
-            "the running job trains with other options or data than this process: " +
-                difference(expected, terms, "the job", "this process")};
+            fmt::format("the running job trains with other options or data than this process: {}",
+                        difference(expected, terms, "the job", "this process"))};
   }
   before_.clear();
   return reform();

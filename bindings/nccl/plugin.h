@@ -29,8 +29,8 @@ class Plugin {
   Connector& connector() { return connector_; }
 
   // Ends the comm on a thread of its own: an orderly end waits for the peer, and NCCL closes one
-  // comm after the other, in an order of its own in each process. Its memory is
-  // this process's own again at once, see Comm::detach().
+  // comm after the other, in an order of its own in each process. This end stops using the
+  // registered memory at once; Comm::detach() says what may still arrive there.
   void close(std::unique_ptr<Comm> comm);
   // Waits until all comms that were closed have ended.
   void await_ends();

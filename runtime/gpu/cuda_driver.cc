@@ -341,13 +341,15 @@ Status CudaDriver::synchronize_operations(int device, std::byte* data) {
   const unsigned yes = 1;
   const cuda::Code code =
       library_->cuPointerSetAttribute(&yes, cuda::kSyncMemops, address_of(data));
-  // Memory of cuMemCreate() does not have the attribute. A flag of the context does the same for
-  // all memory.
+  // Memory of cuMemCreate() does not have the attribute. A flag does the same for what is started
+  // in the primary context. It is set once: to set it takes a lock that a thread holds which starts
+  // kernels.
   const bool has_flag = library_->cuCtxSetFlags != nullptr && library_->cuCtxGetFlags != nullptr;
   if (code != cuda::kNotSupported || !has_flag)
     return library_.to_status("cuPointerSetAttribute(SYNC_MEMOPS)", code);
   unsigned flags = 0;
   DUNLIN_TRY(library_.to_status("cuCtxGetFlags", library_->cuCtxGetFlags(&flags)));
+  if ((flags & cuda::kContextSyncMemops) != 0) return Status::ok();
   return library_.to_status("cuCtxSetFlags(SYNC_MEMOPS)",
                             library_->cuCtxSetFlags(flags | cuda::kContextSyncMemops));
 }

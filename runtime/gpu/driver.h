@@ -174,7 +174,8 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
 
   // Must be called before another device accesses the memory. From then on, synchronous operations
   // of the application on this memory are complete when they return; otherwise CUDA may still carry
-  // some of them out.
+  // some of them out. For memory of cuMemCreate(), that holds in the primary context only, which
+  // the CUDA runtime uses.
   virtual Status synchronize_operations(int device, std::byte* data) = 0;
   // Exports the pages that contain [data, data + size).
   virtual Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) = 0;

@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "runtime/bytes.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin {
@@ -15,10 +16,14 @@ TEST(Difference, NamesWhatDiffersAndBothValues) {
   Terms one, other;
   one.add("--loss", "hinge").add("--lambda", 0.1).add("--average", true);
   other.add("--loss", "hinge").add("--lambda", 0.25).add("--average", false);
+  one.add("--target", std::optional<double>()).add("--resume", given(""));
+  other.add("--target", std::optional(0.0)).add("--resume", given("path"));
   EXPECT_EQ(difference(one.text(), one.text(), "a", "b"), "");
   EXPECT_EQ(difference(one.text(), other.text(), "rank 0", "rank 2"),
             "--lambda: rank 0 has 0.1, rank 2 has 0.25; "
-            "--average: rank 0 has true, rank 2 has false");
+            "--average: rank 0 has true, rank 2 has false; "
+            "--target: rank 0 has none, rank 2 has 0; "
+            "--resume: rank 0 has not given, rank 2 has given");
 }
 
 TEST(Difference, EndsWhereTheNamesDiffer) {
@@ -32,12 +37,12 @@ TEST(Difference, EndsWhereTheNamesDiffer) {
 TEST(Difference, OfTextsThatAreNone) {
   EXPECT_EQ(difference("", "\x1b[2J", "a", "b"), "terms: a has , b has \\x1b[2J");
   EXPECT_EQ(difference("x: 1\n", "x: \x07\n", "a", "b"), "x: a has 1, b has \\x07");
-  EXPECT_EQ(difference("\n\n", "\n", "a", "b"), "");
-  EXPECT_EQ(difference("x", "x: ", "a", "b"), "");
+  EXPECT_EQ(difference("\n\n", "\n", "a", "b"), "terms");
+  EXPECT_EQ(difference("x", "x: ", "a", "b"), "terms");
 }
 
 TEST(Agree, RanksWithTheSameTermsAgree) {
-  testing::run_ranks({.size = 4}, [](transport::Fabric& fabric) {
+  testing::run_ranks({.size = 4, .killed = {}, .configure = {}}, [](transport::Fabric& fabric) {
     Terms terms;
     terms.add("--lambda", 1e-4);
     for (const char* const topic : {"first", "second"}) {
@@ -49,7 +54,7 @@ TEST(Agree, RanksWithTheSameTermsAgree) {
 }
 
 TEST(Agree, ADifferenceIsToldToAllRanks) {
-  testing::run_ranks({.size = 4}, [](transport::Fabric& fabric) {
+  testing::run_ranks({.size = 4, .killed = {}, .configure = {}}, [](transport::Fabric& fabric) {
     Terms terms;
     terms.add("--seed", 7).add("--lambda", fabric.rank() == Rank(2) ? 0.5 : 0.25);
     const Status status = agree(fabric, "terms", fabric.bootstrap().membership().members, terms,
@@ -64,7 +69,7 @@ TEST(Agree, ADifferenceIsToldToAllRanks) {
 TEST(Agree, ADeathIsToldAtOnceOrIsNoMatter) {
   for (const MemberDeath death : {MemberDeath::kIsAnError, MemberDeath::kIsNoMatter}) {
     testing::run_ranks(
-        {.kind = PeerKind::kProcesses, .size = 4, .killed = {0, 2}},
+        {.kind = PeerKind::kProcesses, .size = 4, .killed = {0, 2}, .configure = {}},
         [death](transport::Fabric& fabric) {
           const int rank = fabric.rank().value();
           if (rank % 2 == 0) raise(SIGKILL);
@@ -80,6 +85,27 @@ TEST(Agree, ADeathIsToldAtOnceOrIsNoMatter) {
               << differs.to_string();
         });
   }
+}
+
+TEST(Agree, AMemberThatDiffersAndDiesIsNoMatter) {
+  testing::run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 3, .killed = {1}, .configure = {}},
+      [](transport::Fabric& fabric) {
+        Bootstrap& bootstrap = fabric.bootstrap();
+        if (fabric.rank() == Rank(1)) {  // before it has told its text
+          EXPECT_TRUE(
+              bootstrap.publish(Bootstrap::key_of("terms", fabric.rank()), as_bytes("other"))
+                  .is_ok());
+          EXPECT_TRUE(
+              bootstrap.lookup(Bootstrap::key_of("terms/text", Rank(0)), std::chrono::seconds(60))
+                  .is_ok());
+          raise(SIGKILL);
+        }
+        const Status status =
+            agree(fabric, "terms", bootstrap.membership().members, Terms().add("a", 1),
+                  MemberDeath::kIsNoMatter, std::chrono::seconds(3600));
+        EXPECT_TRUE(status.is_ok()) << status.to_string();
+      });
 }
 
 }  // namespace

@@ -338,16 +338,19 @@ class Jobs(JobTest):
     def test_ranks_with_other_options_are_told(self):
         for common, first, second, told in (
                 ([], ["--decay", 0.5], ["--decay", 0.25], "--decay: rank 0 has 0.5, rank 1 has 0.25"),
-                ([], ["--resume", self.path("nothing")], [], "--resume: rank 0 has true, rank 1 has false"),
+                ([], ["--resume", self.path("nothing")], [], "--resume: rank 0 has given, rank 1 has not given"),
                 (["--method", "local-sgd"], ["--section-length", 2], ["--section-length", 3],
                  "--section-length: rank 0 has 2, rank 1 has 3")):
             with self.subTest(told):
                 self.check_difference([RUN, CNN], [*TRAINING, "--iterations", 6, *common], first, second, told)
+        # What the method does not use is not compared.
+        job = Job([RUN, "-n", 2, "sh", "-c", 'exec "$@" --depth $((DUNLIN_RANK + 1))', "sh", CNN, *TRAINING, "--iterations", 2])
+        self.assertEqual(job.wait(), 0, job.text())
 
     def test_ranks_with_different_images_find_out(self):
         job = Job([RUN, "-n", 2, "sh", "-c", f"exec {CNN} --generate --images 100 --seed $DUNLIN_RANK"])
         self.assertEqual(job.wait(), 2, job.text())
-        self.assertRegex(job.text(), "options or data: --seed: rank 0 has 0, rank 1 has 1; images: rank 0 has [0-9a-f]+, ")
+        self.assertRegex(job.text(), "options or data: --seed: rank 0 has 0, rank 1 has 1; images .*: rank 0 has [0-9a-f]+, ")
 
     def test_a_gpu_that_is_not_there(self):
         job = Job([CNN, *DATA, "--iterations", 1, "--device", "cuda", "--quiet"])

@@ -223,7 +223,7 @@ class Jobs(JobTest):
         job = Job([RUN, "-n", 2, "sh", "-c", f"exec {SVM} --train {self.folder.name}/$(test $DUNLIN_RANK = 0 && "
                    "echo one || echo other)"])
         self.assertEqual(job.wait(), 2, job.text())
-        self.assertRegex(job.text(), r"\[1\] .*options or data: training set: rank 0 has [0-9a-f]+, rank 1 has [0-9a-f]+")
+        self.assertRegex(job.text(), r"\[1\] .*options or data: training set .*: rank 0 has [0-9a-f]+, rank 1 has [0-9a-f]+")
         none = Job([SVM, *DATA, "--epochs", 1, "--resume", self.path("nothing")])
         self.assertEqual(none.wait(), 2)
         self.assertIn("no checkpoint", none.text())
@@ -231,10 +231,10 @@ class Jobs(JobTest):
     def test_ranks_with_other_options_are_told(self):
         for first, second, told in (
                 (["--lambda", 1e-4], ["--lambda", 0.5], "--lambda: rank 0 has 0.0001, rank 1 has 0.5"),
-                (["--eta0", 0.5], [], "--eta0: rank 0 has 0.5, rank 1 has 0"),
+                (["--eta0", 0.5], [], "--eta0: rank 0 has 0.5, rank 1 has none"),
                 (["--epochs", 1], ["--epochs", 2], "--epochs: rank 0 has 1, rank 1 has 2"),
-                (["--resume", self.path("nothing")], [], "--resume: rank 0 has true, rank 1 has false"),
-                ([], ["--target-objective", 0.5], "--target-objective: rank 0 has 0, rank 1 has 0.5")):
+                (["--resume", self.path("nothing")], [], "--resume: rank 0 has given, rank 1 has not given"),
+                ([], ["--target-objective", 0.5], "--target-objective: rank 0 has none, rank 1 has 0.5")):
             with self.subTest(told):
                 self.check_difference([RUN, SVM], DATA[:-1], first, second, told)
 

@@ -253,6 +253,7 @@ Code cuCtxGetFlags(unsigned* flags) {
 Code cuCtxSetFlags(unsigned flags) {
   FAKE_ENTER("cuCtxSetFlags");
   state().context_flags = flags;
+  ++state().context_flag_sets;
   return kOk;
 }
 

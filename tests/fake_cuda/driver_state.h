@@ -37,6 +37,7 @@ class State final : public FakeCuda {
     calls = copies = host_copies = launches = 0;
     flushes = synchronized_pointers = contexts = freed_while_open = 0;
     context_flags = 8;
+    context_flag_sets = 0;
     failed_call.clear();
     failing_name.clear();
     read_environment();

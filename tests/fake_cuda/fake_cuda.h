@@ -73,6 +73,7 @@ class FakeCuda {
   std::atomic<int> flushes = 0;
   std::atomic<int> synchronized_pointers = 0;
   std::atomic<unsigned> context_flags = 8;  // of all contexts; CU_CTX_MAP_HOST is always set
+  std::atomic<int> context_flag_sets = 0;
   // Allocations that were freed while another process, which lives, had them open. CUDA does not
   // define what happens then.
   std::atomic<int> freed_while_open = 0;

@@ -212,6 +212,8 @@ TEST_F(CudaDriverTest, SynchronizesOperationsOnMemoryOfPiecesByTheContext) {
   EXPECT_TRUE(driver->synchronize_operations(0, memory.data()).is_ok());
   EXPECT_EQ(state().synchronized_pointers, 0);
   EXPECT_EQ(state().context_flags, before | cuda::kContextSyncMemops);
+  EXPECT_TRUE(driver->synchronize_operations(0, memory.data()).is_ok());
+  EXPECT_EQ(state().context_flag_sets, 1);
 }
 
 TEST_F(CudaDriverTest, CopiesBetweenAllocationsAndOrdersStreamsByEvents) {

@@ -11,44 +11,75 @@
 
 namespace dunlin::cnn {
 
+namespace {
+
+// The options that the method uses.
+void add_method(const training::MethodOptions& method, Terms& terms) {
+  using training::MethodKind;
+  const std::string algorithm = method.algorithm.empty() ? "any" : method.algorithm;
+  terms.add("--method", training::to_string(method.kind));
+  switch (method.kind) {
+    case MethodKind::kAllReduce:
+      terms.add("--algorithm", algorithm);
+      break;
+    case MethodKind::kLocalSgd:
+      terms.add("--section-length", method.section_length).add("--algorithm", algorithm);
+      break;
+    case MethodKind::kPartial:
+      terms.add("--section-length", method.section_length)
+          .add("--groups", collective::to_string(method.groups))
+          .add("--group-size", method.generator.group_size)
+          .add("--slowdown-threshold", method.generator.slowdown_threshold);
+      break;
+    case MethodKind::kStochastic:
+      terms.add("--graph", method.graph)
+          .add("--sync", collective::to_string(method.sync))
+          .add("--depth", method.depth);
+      break;
+    case MethodKind::kAdPsgd:
+      terms.add("--graph", method.graph);
+      break;
+    case MethodKind::kParameterServer:
+    case MethodKind::kAsyncParameterServer:
+      terms.add("--servers", method.servers);
+      break;
+    case MethodKind::kStragglerRing:
+      break;
+  }
+}
+
+}  // namespace
+
 Terms Trainer::terms() const {
-  const training::MethodOptions& method = method_;
+  const bool goes_on = survives_deaths(method_) || options_.on_peer_loss == OnPeerLoss::kContinue;
   Terms terms;
   terms.add("--model", cnn::to_string(options_.model))
       .add("--batch-norm", options_.has_batch_norm)
       .add("parameters", parameters_)
       .add("--batch-size", options_.batch_size)
       .add("--seed", options_.seed)
-      .add("images", dunlin::to_string(data_.digest))
+      .add("images (all, which each rank reads)", dunlin::to_string(data_.digest))
       .add("--augment", options_.is_augmented)
       .add("--device", options_.device.is_gpu ? "cuda" : "cpu")
       .add("iterations", planned_)
       .add("--learning-rate", options_.learning_rate)
       .add("--decay", options_.decay)
       .add("--decay-every", options_.decay_every)
-      .add("--momentum", method.sgd.momentum)
-      .add("--weight-decay", method.sgd.weight_decay)
-      .add("--method", training::to_string(method.kind))
-      .add("--servers", method.servers)
-      .add("--section-length", method.section_length)
-      .add("--algorithm", method.algorithm)
-      .add("--graph", method.graph)
-      .add("--sync", collective::to_string(method.sync))
-      .add("--depth", method.depth)
-      .add("--groups", collective::to_string(method.groups))
-      .add("--group-size", method.generator.group_size)
-      .add("--slowdown-threshold", method.generator.slowdown_threshold)
-      .add("--on-peer-loss", dunlin::to_string(options_.on_peer_loss));
+      .add("--momentum", method_.sgd.momentum)
+      .add("--weight-decay", method_.sgd.weight_decay);
+  add_method(method_, terms);
+  terms.add("--on-peer-loss",
+            dunlin::to_string(goes_on ? OnPeerLoss::kContinue : OnPeerLoss::kFail));
   return terms;
 }
 
 Terms Trainer::terms_of_start() const {
-  Terms terms;
-  terms.add("--resume", !options_.resume.empty())
-      .add("--checkpoint", !options_.checkpoint.empty())
+  Terms terms = this->terms();
+  terms.add("--resume", given(options_.resume))
+      .add("--checkpoint", given(options_.checkpoint))
       .add("--checkpoint-every", options_.checkpoint_every)
-      .add("--duration", options_.duration_s.value_or(0))
-      .add("--target-loss", options_.target_loss.value_or(0));
+      .add("--duration", options_.duration_s)
+      .add("--target-loss", options_.target_loss);
   return terms;
 }
 

@@ -150,8 +150,8 @@ std::string Trainer::settings() const {
 Status Trainer::agree_on_run() {
   const MemberDeath death =
       survives_deaths(method_) ? MemberDeath::kIsNoMatter : MemberDeath::kIsAnError;
-  DUNLIN_TRY(agree(fabric_, "cnn/terms", members_.ranks(), terms().add(terms_of_start()), death,
-                   kLongestPreparation));
+  DUNLIN_TRY(
+      agree(fabric_, "cnn/terms", members_.ranks(), terms_of_start(), death, kLongestPreparation));
   const Bytes own = ByteWriter().number(new_run()).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("run", own, kLongestPreparation));
   DUNLIN_ASSIGN(run_, told_number<std::uint64_t>(told, "run"));

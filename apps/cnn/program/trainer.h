@@ -97,7 +97,7 @@ class Trainer {
   bool takes_newcomers() const { return training::takes_newcomers(method_); }
   // What all members have to have in common, and newcomers with them.
   Terms terms() const;
-  // What those have to have in common besides that start together.
+  // What ranks have to have in common that start together, which is more.
   Terms terms_of_start() const;
   Status arrive();
   // An iteration, or a change of the members before it.

@@ -56,8 +56,7 @@ Terms terms_of(const Options& options) {
       terms.add("--steps", options.iterations).add(terms_of(options.school));
       break;
   }
-  terms.add("--record-every", options.record_every)
-      .add("--target-error", options.target_error.value_or(0));
+  terms.add("--record-every", options.record_every).add("--target-error", options.target_error);
   return terms;
 }
 

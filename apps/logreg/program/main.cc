@@ -21,7 +21,7 @@ Terms terms(const Options& options) {
       .add("--relative-tolerance", options.relative_tolerance)
       .add("--tron-tolerance", options.tron_tolerance)
       .add("--reference", options.has_reference)
-      .add("--target-error", options.target_error.value_or(0))
+      .add("--target-error", options.target_error)
       .add("--algorithm", options.algorithm)
       .add("--groups", options.groups);
   return terms;

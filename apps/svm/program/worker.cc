@@ -60,8 +60,7 @@ void Worker::begin() {
 Status Worker::start() {
   begin();
   DUNLIN_TRY(agree(fabric_, fmt::format("svm/terms/{}", members_.epoch()), members_.ranks(),
-                   terms().add(terms_of_start()), MemberDeath::kIsAnError,
-                   fabric_.config().bootstrap_timeout));
+                   terms_of_start(), MemberDeath::kIsAnError, fabric_.config().bootstrap_timeout));
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
   DUNLIN_ASSIGN(group_,

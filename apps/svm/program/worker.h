@@ -52,7 +52,7 @@ class Worker {
   std::uint64_t planned_exchanges() const;
   // What all members have to have in common, and newcomers with them.
   Terms terms() const;
-  // What those have to have in common besides that start, or start again, together.
+  // What ranks have to have in common that start together, which is more.
   Terms terms_of_start() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;

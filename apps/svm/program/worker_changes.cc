@@ -25,10 +25,10 @@ Terms Worker::terms() const {
   Terms terms;
   terms.add("features", data().features)
       .add("rows", data().total_rows)
-      .add("training set", dunlin::to_string(data().whole))
+      .add("training set (the whole one, which each rank reads)", dunlin::to_string(data().whole))
       .add("--loss", to_string(learner.loss))
       .add("--lambda", learner.lambda)
-      .add("--eta0", learner.eta0)
+      .add("--eta0", learner.eta0 > 0 ? std::optional(learner.eta0) : std::nullopt)
       .add("--seed", learner.seed)
       .add("--graph", options_.graph)
       .add("--weights", to_string(options_.weighting))
@@ -43,14 +43,15 @@ Terms Worker::terms() const {
 }
 
 Terms Worker::terms_of_start() const {
-  Terms terms;
-  terms.add("--resume", !options_.resume.empty())
-      .add("--checkpoint", !options_.checkpoint.empty())
+  Terms terms = this->terms();
+  // Newcomers may be among those that start again, and have joined with other reports.
+  if (members_.epoch() > 0) return terms;
+  terms.add("--resume", given(options_.resume))
+      .add("--checkpoint", given(options_.checkpoint))
       .add("--checkpoint-every", options_.checkpoint_every)
       .add("--deferred-eval", options_.is_deferred);
   // In a job that may grow, any member may have a target.
-  if (!members_.is_elastic())
-    terms.add("--target-objective", options_.target_objective.value_or(0));
+  if (!members_.is_elastic()) terms.add("--target-objective", options_.target_objective);
   return terms;
 }
 

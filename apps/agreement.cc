@@ -29,8 +29,31 @@ Term parse(std::string_view line) {
   return {line.substr(0, colon), line.substr(std::min(colon + 2, line.size()))};
 }
 
-std::string text_of(const Bytes& bytes) {
+std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// What agree() does, as long as no member dies. `has_told`: whether this rank has published its
+// text.
+Status compare(Bootstrap& bootstrap, const std::string& topic, const std::vector<Rank>& members,
+               const Terms& terms, Duration timeout, bool& has_told) {
+  DUNLIN_ASSIGN(const auto digests, bootstrap.lookup_each(topic, members, timeout));
+  const auto odd =
+      std::ranges::find_if(digests, [&](const Bytes& each) { return each != digests.front(); });
+  if (odd == digests.end()) return Status::ok();
+  const std::array pair{members.front(), members[static_cast<std::size_t>(odd - digests.begin())]};
+  const std::string texts = topic + "/text";
+  if (std::ranges::find(pair, bootstrap.rank()) != pair.end() && !std::exchange(has_told, true)) {
+    DUNLIN_TRY(
+        bootstrap.publish(Bootstrap::key_of(texts, bootstrap.rank()), as_bytes(terms.text())));
+  }
+  DUNLIN_ASSIGN(const auto found, bootstrap.lookup_each(texts, pair, timeout));
+  const std::string what =
+      difference(text_of(found[0]), text_of(found[1]), fmt::format("rank {}", pair[0].value()),
+                 fmt::format("rank {}", pair[1].value()));
+  return {
+      Code::kInvalidArgument,
+      fmt::format("the ranks of the job were started with different options or data: {}", what)};
 }
 
 }  // namespace
@@ -58,33 +81,6 @@ std::string difference(std::string_view one, std::string_view other, std::string
   if (found.empty() && are_unequal) return "terms";
   return found;
 }
-
-namespace {
-
-// What agree() does, as long as no member dies. `has_told`: whether this rank has published its
-// text.
-Status compare(Bootstrap& bootstrap, const std::string& topic, const std::vector<Rank>& members,
-               const Terms& terms, Duration timeout, bool& has_told) {
-  DUNLIN_ASSIGN(const auto digests, bootstrap.lookup_each(topic, members, timeout));
-  const auto odd =
-      std::ranges::find_if(digests, [&](const Bytes& each) { return each != digests.front(); });
-  if (odd == digests.end()) return Status::ok();
-  const std::array pair{members.front(), members[static_cast<std::size_t>(odd - digests.begin())]};
-  const std::string texts = topic + "/text";
-  if (std::ranges::find(pair, bootstrap.rank()) != pair.end() && !std::exchange(has_told, true)) {
-    DUNLIN_TRY(
-        bootstrap.publish(Bootstrap::key_of(texts, bootstrap.rank()), as_bytes(terms.text())));
-  }
-  DUNLIN_ASSIGN(const auto found, bootstrap.lookup_each(texts, pair, timeout));
-  const std::string what =
-      difference(text_of(found[0]), text_of(found[1]), fmt::format("rank {}", pair[0].value()),
-                 fmt::format("rank {}", pair[1].value()));
-  return {
-      Code::kInvalidArgument,
-      fmt::format("the ranks of the job were started with different options or data: {}", what)};
-}
-
-}  // namespace
 
 Status agree(transport::Fabric& fabric, const std::string& topic, std::vector<Rank> members,
              const Terms& terms, MemberDeath death, Duration timeout) {

@@ -7,7 +7,7 @@
 //
 // Values are added as they were parsed, so that 1e-4 and 0.0001 agree. Files are added by digests
 // of their contents, since hosts may have them in different places. What may differ is not added:
-// where a rank writes, what only the rank that reports uses, and how fast or patient a rank is.
+// paths, transports, reports, and how fast or patient a rank is.
 #pragma once
 
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/agreement.h"
 #include "collectives/waiting/trace_to_death.h"
 #include "runtime/bootstrap/step_boundary.h"
 #include "runtime/log.h"
@@ -83,19 +82,19 @@ Duration Members::timeout() const {
   return std::max({fabric_.config().deadline, fabric_.config().bootstrap_timeout, longest_step_});
 }
 
-Status Members::post_terms(const std::string& terms) {
-  return fabric_.bootstrap().post(options_.program + "/terms", std::as_bytes(std::span(terms)));
+Status Members::post_terms(const Terms& terms) {
+  return fabric_.bootstrap().post(options_.program + "/terms", as_bytes(terms.text()));
 }
 
 // Checks what would harm the members before this rank becomes one.
-Status Members::join(const std::string& terms) {
+Status Members::join(const Terms& terms) {
   DUNLIN_ASSIGN(const Bytes theirs,
                 fabric_.bootstrap().lookup(options_.program + "/terms", timeout()));
   const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
-  if (expected != terms) {
+  if (expected != terms.text()) {
     return {Code::kInvalidArgument,
             fmt::format("the running job trains with other options or data than this process: {}",
-                        difference(expected, terms, "the job", "this process"))};
+                        difference(expected, terms.text(), "the job", "this process"))};
   }
   before_.clear();
   return reform();

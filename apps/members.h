@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/agreement.h"
 #include "apps/shard.h"
 #include "transports/fabric.h"
 
@@ -67,6 +68,7 @@ class Members {
   // This rank has not started the job, but joins it.
   bool is_newcomer() const;
   int founders() const;  // how many ranks started the job
+  OnPeerLoss on_peer_loss() const { return options_.on_peer_loss; }
 
   const Membership& membership() const { return now_; }
   const std::vector<Rank>& ranks() const { return now_.members; }
@@ -85,12 +87,11 @@ class Members {
   // Steps may take this long.
   void allow(Duration step) { longest_step_ = step; }
 
-  // Tells newcomers what all members have in common: the text of Terms (agreement.h). One member
-  // does it.
-  Status post_terms(const std::string& terms);
+  // Tells newcomers what all members have in common. One member does it.
+  Status post_terms(const Terms& terms);
   // A newcomer's way to the members: returns when it is one. kInvalidArgument, with what differs,
   // if the members have other terms.
-  Status join(const std::string& terms);
+  Status join(const Terms& terms);
 
   // Whether the members change before this step, which ascends. In jobs that are not elastic, they
   // never do. `wants_to_leave`: this rank is to leave.

@@ -82,14 +82,7 @@ Result<Memory*> Comm::add_memory(void* data, std::size_t size, std::shared_ptr<G
   auto memory = std::make_unique<Memory>();
   memory->data = static_cast<std::byte*>(data);
   memory->size = size;
-  const bool is_on_gpu = gpu != nullptr;
-  DUNLIN_ASSIGN(auto region, is_on_gpu ? MemoryRegion::wrap(data, size, std::move(gpu))
-                                       : MemoryRegion::wrap(data, size));
-  if (is_on_gpu && region->kind() != MemoryKind::kCuda) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{} is registered as GPU memory and is none", data));
-  }
-  DUNLIN_ASSIGN(memory->id, endpoint_->endpoint->register_memory(std::move(region)));
+  DUNLIN_ASSIGN(memory->id, endpoint_->endpoint->register_memory(data, size, std::move(gpu)));
   // So that an error shows here, and the first send or receive need not register.
   if (auto slice = connection_->local(memory->id, 0, size);
       !slice && connection_->status().is_ok()) {

@@ -86,20 +86,11 @@ Agent::~Agent() {
 
 Result<LocalMemory> Agent::register_memory(void* data, std::size_t size, bool is_on_gpu) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<MemoryRegion> region;
-  if (is_on_gpu) {
-    if (gpu_ == nullptr) {
-      DUNLIN_ASSIGN(gpu_, load_cuda_driver());
-    }
-    DUNLIN_ASSIGN(region, MemoryRegion::wrap(data, size, gpu_));
-    if (region->kind() != MemoryKind::kCuda) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("{} is registered as GPU memory and is none", data));
-    }
-  } else {
-    DUNLIN_ASSIGN(region, MemoryRegion::wrap(data, size));
+  if (is_on_gpu && gpu_ == nullptr) {
+    DUNLIN_ASSIGN(gpu_, load_cuda_driver());
   }
-  DUNLIN_ASSIGN(const transport::MemoryId id, endpoint_->register_memory(std::move(region)));
+  DUNLIN_ASSIGN(const transport::MemoryId id,
+                endpoint_->register_memory(data, size, is_on_gpu ? gpu_ : nullptr));
   return LocalMemory{id, static_cast<std::byte*>(data), size};
 }
 

@@ -7,9 +7,9 @@
 //   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
 //   leave RANK         RANK leaves the job; the others see that it has left and is not dead
 //   end                ends at once
-//   die-after [KEY [TOPIC]]  kills itself with SIGKILL when a rank has published KEY; before that,
-//   it
-//                      publishes what rank 0 has published of TOPIC, if one is given
+//   die-after [KEY [TOPIC]]
+//                      kills itself with SIGKILL when a rank has published KEY; before that, it
+//                      publishes what rank 0 has published of TOPIC
 //   secret TEXT        says where TEXT is found in the environment; then joins the job again
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -173,11 +173,14 @@ class JobTest(unittest.TestCase):
             job._pause()
 
     def check_difference(self, program, common, first, second, told):
-        """A job whose rank 0 has the options `first`, and its rank 1 `second`, ends soon, and both tell the difference."""
-        options = [" ".join(map(shlex.quote, map(str, [*common, *own]))) for own in (first, second)]
-        run, *program = program
-        job = Job([run, "-n", 2, "--keep-going", "sh", "-c", f"case $DUNLIN_RANK in 0) exec {shlex.join(program)} {options[0]};; "
-                   f"*) exec {shlex.join(program)} {options[1]};; esac"])
+        """A job whose rank 0 has the options `first`, and its rank 1 `second`, ends soon, and both tell the difference.
+
+        program: dunlin-run, and what its ranks run.
+        """
+        run, *ranks = program
+        commands = [shlex.join(map(str, [*ranks, *common, *own])) for own in (first, second)]
+        script = f"case $DUNLIN_RANK in 0) exec {commands[0]};; *) exec {commands[1]};; esac"
+        job = Job([run, "-n", 2, "--keep-going", "sh", "-c", script])
         self.assertEqual(job.wait(timeout=25), 2, job.text())
         for rank in (0, 1):
             self.assertRegex(job.text(), rf"\[{rank}\] .*different options or data: {re.escape(told)}")

@@ -105,6 +105,18 @@ Result<MemoryId> Endpoint::register_memory(std::shared_ptr<MemoryRegion> memory)
   return id;
 }
 
+Result<MemoryId> Endpoint::register_memory(void* data, std::size_t size,
+                                           std::shared_ptr<GpuDriver> gpu) {
+  const bool is_on_gpu = gpu != nullptr;
+  DUNLIN_ASSIGN(auto region, is_on_gpu ? MemoryRegion::wrap(data, size, std::move(gpu))
+                                       : MemoryRegion::wrap(data, size));
+  if (is_on_gpu && region->kind() != MemoryKind::kCuda) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} is registered as GPU memory and is none", data));
+  }
+  return register_memory(std::move(region));
+}
+
 Status Endpoint::deregister(MemoryId id) {
   if (registry_.erase(id) == 0) {
     return {Code::kNotFound, fmt::format("no memory is registered with the number {}",

@@ -36,6 +36,7 @@
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
+#include "runtime/gpu/driver.h"
 #include "runtime/memory/region.h"
 #include "runtime/status.h"
 #include "runtime/wait.h"
@@ -78,6 +79,9 @@ class Endpoint final : public Progressor {
   // Lets peers access `memory`, as far as the transport that connects them can. The memory must
   // live until deregister(). Returns the number by which peers import it, unique in this endpoint.
   Result<MemoryId> register_memory(std::shared_ptr<MemoryRegion> memory);
+  // The same for memory of the program. `gpu`: the driver of the GPU whose memory it has to be;
+  // null: it is the host's. kInvalidArgument for host memory with a driver.
+  Result<MemoryId> register_memory(void* data, std::size_t size, std::shared_ptr<GpuDriver> gpu);
   // Peers must not access the memory any more. What they still post fails. What is on its way may
   // land in the memory: use it for something else only when peers are done. kNotFound if the number
   // is not registered.

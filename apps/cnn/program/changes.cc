@@ -51,7 +51,6 @@ void add_method(const training::MethodOptions& method, Terms& terms) {
 }  // namespace
 
 Terms Trainer::terms() const {
-  const bool goes_on = survives_deaths(method_) || options_.on_peer_loss == OnPeerLoss::kContinue;
   Terms terms;
   terms.add("--model", cnn::to_string(options_.model))
       .add("--batch-norm", options_.has_batch_norm)
@@ -68,8 +67,7 @@ Terms Trainer::terms() const {
       .add("--momentum", method_.sgd.momentum)
       .add("--weight-decay", method_.sgd.weight_decay);
   add_method(method_, terms);
-  terms.add("--on-peer-loss",
-            dunlin::to_string(goes_on ? OnPeerLoss::kContinue : OnPeerLoss::kFail));
+  terms.add("--on-peer-loss", dunlin::to_string(members_.on_peer_loss()));
   return terms;
 }
 
@@ -84,7 +82,7 @@ Terms Trainer::terms_of_start() const {
 }
 
 Status Trainer::arrive() {
-  DUNLIN_TRY(members_.join(terms().text()));
+  DUNLIN_TRY(members_.join(terms()));
   return regroup();
 }
 

@@ -228,8 +228,7 @@ Status Trainer::start() {
   has_model_ = true;
   if (!team_.is_first()) return Status::ok();
   if (members_.is_elastic()) {
-    DUNLIN_TRY(
-        sync_->call([this](transport::Fabric&) { return members_.post_terms(terms().text()); }));
+    DUNLIN_TRY(sync_->call([this](transport::Fabric&) { return members_.post_terms(terms()); }));
   }
   return tell_beginning();
 }

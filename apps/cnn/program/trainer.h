@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/agreement.h"
 #include "apps/checkpoint_files.h"
 #include "apps/checkpoint_search.h"
 #include "apps/cnn/checkpoint.h"

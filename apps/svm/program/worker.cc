@@ -71,7 +71,7 @@ Status Worker::start() {
   } else {
     DUNLIN_TRY(resume());
   }
-  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms().text()));
+  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms()));
   const bool is_continued = !options_.resume.empty() || members_.epoch() > 0;
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());

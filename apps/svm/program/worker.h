@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "apps/agreement.h"
 #include "apps/interrupt.h"
 #include "apps/members.h"
 #include "apps/shards.h"

@@ -16,7 +16,7 @@ Status Worker::survive(Status outcome) {
 
 Status Worker::arrive() {
   begin();
-  DUNLIN_TRY(members_.join(terms().text()));
+  DUNLIN_TRY(members_.join(terms()));
   return regroup();
 }
 

@@ -16,27 +16,6 @@
 namespace dunlin::testing {
 namespace {
 
-// Rank 0 receives from rank 1 through `comm`.
-struct Pair {
-  explicit Pair(Rank& from) : rank(from) {
-    if (rank.number == 0) {
-      rank.listen(&listener);
-      comm = rank.accept(listener);
-    } else {
-      comm = rank.connect(0);
-    }
-  }
-  bool is_receiver() const { return rank.number == 0; }
-  void close() {
-    const auto& calls = rank.plugin.common();
-    REQUIRE((is_receiver() ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
-    if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
-  }
-  Rank& rank;
-  void* listener = nullptr;
-  void* comm = nullptr;
-};
-
 class NcclOver : public ::testing::TestWithParam<std::tuple<int, std::string>> {
  protected:
   std::string run_here(int size, const std::function<void(Rank&)>& body,

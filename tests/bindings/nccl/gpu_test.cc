@@ -166,47 +166,40 @@ class NcclGpu : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(NcclGpu, TransfersFromAndToGpuMemory) {
-  // Of the sender and the receiver.
+  // The kinds of memory of the sender and of the receiver.
   for (const auto& [from, to] : {std::pair(Kind::kAllocated, Kind::kAllocated),
                                  {Kind::kHost, Kind::kAllocated},
                                  {Kind::kAllocated, Kind::kHost},
                                  {Kind::kMapped, Kind::kMapped}}) {
     EXPECT_EQ(
         "", run_here([from, to](Rank& rank, Cuda& cuda) {
-          const bool is_receiver = rank.number == 0;
-          void* listener = nullptr;
-          if (is_receiver) rank.listen(&listener);
-          void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
+          Pair pair(rank);
           const std::vector<std::size_t> sizes = {8, 0, 1, 4095, 1'000'003, std::size_t{4} << 20};
           {
-            Buffer buffer(cuda, is_receiver ? to : from, sizes.back());
-            void* memory = nullptr;
-            REQUIRE(rank.plugin.common().register_memory(comm, buffer.data, sizes.back(),
-                                                         buffer.type(), &memory) == abi::kSuccess);
+            Buffer buffer(cuda, pair.is_receiver() ? to : from, sizes.back());
+            void* memory = rank.add(pair.comm, buffer.data, sizes.back(), buffer.type());
             for (const std::size_t size : sizes) {
               const Block expected = pattern(size, size % 256);
-              if (is_receiver) {
-                REQUIRE(rank.wait(rank.receive(comm, buffer.data, sizes.back(), 7, memory)) ==
+              if (pair.is_receiver()) {
+                REQUIRE(rank.wait(rank.receive(pair.comm, buffer.data, sizes.back(), 7, memory)) ==
                         static_cast<int>(size));
                 // What NCCL asks for before its kernels read.
                 int bytes = static_cast<int>(size);
                 void* flush = &bytes;
-                REQUIRE(rank.plugin.common().flush(comm, 1, &buffer.data, &bytes, &memory,
+                REQUIRE(rank.plugin.common().flush(pair.comm, 1, &buffer.data, &bytes, &memory,
                                                    &flush) == abi::kSuccess);
                 REQUIRE(flush == nullptr);
                 REQUIRE(buffer.read(size) == expected);
               } else {
                 buffer.write(expected);
-                REQUIRE(rank.wait(rank.send(comm, buffer.data, size, 7, memory)) ==
+                REQUIRE(rank.wait(rank.send(pair.comm, buffer.data, size, 7, memory)) ==
                         static_cast<int>(size));
               }
             }
             rank.sync();
-            REQUIRE(rank.plugin.common().deregister(comm, memory) == abi::kSuccess);
+            REQUIRE(rank.plugin.common().deregister(pair.comm, memory) == abi::kSuccess);
           }
-          const auto& calls = rank.plugin.common();
-          REQUIRE((is_receiver ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
-          if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
+          pair.close();
           REQUIRE(warnings() == 0);
         }))
         << "kind " << static_cast<int>(from) << " to " << static_cast<int>(to);
@@ -214,49 +207,40 @@ TEST_P(NcclGpu, TransfersFromAndToGpuMemory) {
 }
 
 TEST_P(NcclGpu, ADeathEndsWhatIsInFlight) {
-  EXPECT_EQ(
-      "", run_here(
-              [](Rank& rank, Cuda& cuda) {
-                const bool is_receiver = rank.number == 0;
-                void* listener = nullptr;
-                if (is_receiver) rank.listen(&listener);
-                void* const comm = is_receiver ? rank.accept(listener) : rank.connect(0);
-                constexpr std::size_t kSize = std::size_t{1} << 20;
-                Buffer buffer(cuda, Kind::kAllocated, kSize);
-                void* memory = nullptr;
-                REQUIRE(rank.plugin.common().register_memory(
-                            comm, buffer.data, kSize, abi::kPointerCuda, &memory) == abi::kSuccess);
-                void* request = nullptr;
-                if (is_receiver) request = rank.receive(comm, buffer.data, kSize, 0, memory);
-                rank.sync();
-                if (!is_receiver) raise(SIGKILL);
-                REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
-                REQUIRE(rank.plugin.common().close_receive(comm) == abi::kSuccess);
-                REQUIRE(rank.plugin.common().close_listen(listener) == abi::kSuccess);
-              },
-              {1}));
+  EXPECT_EQ("", run_here(
+                    [](Rank& rank, Cuda& cuda) {
+                      Pair pair(rank);
+                      constexpr std::size_t kSize = std::size_t{1} << 20;
+                      Buffer buffer(cuda, Kind::kAllocated, kSize);
+                      void* const memory = rank.add(pair.comm, buffer.data, kSize, buffer.type());
+                      void* request = nullptr;
+                      if (pair.is_receiver())
+                        request = rank.receive(pair.comm, buffer.data, kSize, 0, memory);
+                      rank.sync();
+                      if (!pair.is_receiver()) raise(SIGKILL);
+                      REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
+                      pair.close();
+                    },
+                    {1}));
 }
 
 TEST_P(NcclGpu, MemoryOfTheWrongKindIsRefused) {
-  EXPECT_EQ(
-      "", run_here([](Rank& rank, Cuda& cuda) {
-        void* listener = nullptr;
-        if (rank.number == 0) rank.listen(&listener);
-        void* const comm = rank.number == 0 ? rank.accept(listener) : rank.connect(0);
-        const auto& calls = rank.plugin.common();
-        Buffer on_gpu(cuda, Kind::kAllocated, 4096), on_host(cuda, Kind::kHost, 4096);
-        const auto refuses = [&](void* data, std::size_t size, int type) {
-          void* memory = &memory;
-          return calls.register_memory(comm, data, size, type, &memory) != abi::kSuccess &&
-                 memory == nullptr;
-        };
-        REQUIRE(refuses(on_host.data, 4096, abi::kPointerCuda));
-        REQUIRE(refuses(on_gpu.data, 1 << 30, abi::kPointerCuda));  // beyond the allocation
-        REQUIRE(refuses(on_gpu.data, 4096, 3));
-        rank.sync();
-        REQUIRE((rank.number == 0 ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
-        if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
-      }));
+  EXPECT_EQ("", run_here([](Rank& rank, Cuda& cuda) {
+              Pair pair(rank);
+              const auto& calls = rank.plugin.common();
+              Buffer on_gpu(cuda, Kind::kAllocated, 4096), on_host(cuda, Kind::kHost, 4096);
+              const auto refuses = [&](void* data, std::size_t size, int type) {
+                void* memory = &memory;
+                return calls.register_memory(pair.comm, data, size, type, &memory) !=
+                           abi::kSuccess &&
+                       memory == nullptr;
+              };
+              REQUIRE(refuses(on_host.data, 4096, abi::kPointerCuda));
+              REQUIRE(refuses(on_gpu.data, 1 << 30, abi::kPointerCuda));  // beyond the allocation
+              REQUIRE(refuses(on_gpu.data, 4096, 3));
+              rank.sync();
+              pair.close();
+            }));
 }
 
 TEST_P(NcclGpu, DevicesSayWhichMemoryTheyReach) {

@@ -137,10 +137,9 @@ void* Rank::accept(void* listener) {
   return comm;
 }
 
-void* Rank::add(void* comm, void* data, std::size_t bytes) {
+void* Rank::add(void* comm, void* data, std::size_t bytes, int type) {
   void* memory = nullptr;
-  REQUIRE(plugin.common().register_memory(comm, data, bytes, abi::kPointerHost, &memory) ==
-          abi::kSuccess);
+  REQUIRE(plugin.common().register_memory(comm, data, bytes, type, &memory) == abi::kSuccess);
   return memory;
 }
 
@@ -200,6 +199,21 @@ void Rank::sync() {
                            [&](const auto& each) { return each >= next; });
       },
       "waiting for the other ranks");
+}
+
+Pair::Pair(Rank& from) : rank(from) {
+  if (is_receiver()) {
+    rank.listen(&listener);
+    comm = rank.accept(listener);
+  } else {
+    comm = rank.connect(0);
+  }
+}
+
+void Pair::close() {
+  const auto& calls = rank.plugin.common();
+  REQUIRE((is_receiver() ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
+  if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
 }
 
 std::string run(int size, int version, const std::string& transport,

@@ -36,7 +36,7 @@ struct Rank {
   // Connects to the rank's listener, or accepts. They call until there is a comm.
   void* connect(int to);
   void* accept(void* listener);
-  void* add(void* comm, void* data, std::size_t bytes);
+  void* add(void* comm, void* data, std::size_t bytes, int type = abi::kPointerHost);
   // Call until there is a request.
   void* send(void* comm, void* data, std::size_t bytes, int tag, void* memory);
   void* receive(void* comm, void* data, std::size_t bytes, int tag, void* memory);
@@ -46,6 +46,16 @@ struct Rank {
   abi::Result wait_for_error(void* request);
   // Waits until all ranks have come here.
   void sync();
+};
+
+// Rank 0 receives from rank 1 through `comm`.
+struct Pair {
+  explicit Pair(Rank& from);
+  bool is_receiver() const { return rank.number == 0; }
+  void close();
+  Rank& rank;
+  void* listener = nullptr;
+  void* comm = nullptr;
 };
 
 // Ends the process with a sentence if the condition does not hold.

@@ -52,9 +52,9 @@ bool VerbsLane::wants_landing(const RemoteSlice& to) {
 }
 
 Status VerbsLane::check_room(std::uint64_t operations) {
-  if (out_.has_room(operations)) return Status::ok();
+  if (out_.takes(operations)) return Status::ok();
   DUNLIN_TRY(out_.wake());
-  if (out_.has_room(operations)) return Status::ok();
+  if (out_.takes(operations)) return Status::ok();
   ++counters_.busy;
   return Status::busy();
 }

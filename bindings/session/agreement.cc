@@ -87,6 +87,8 @@ Status agree(Session& session, Status own, std::string_view what, std::string_vi
 
 Status agree(Session& session, const CommunicatorHandle& communicator, Status own,
              std::string_view what, std::string_view alike, const Session::Interrupt& interrupt) {
+  if (communicator == session.world())
+    return agree(session, std::move(own), what, alike, interrupt);
   DUNLIN_ASSIGN(const auto other, compare(session, communicator, std::move(own), alike, interrupt));
   if (!other) return Status::ok();
   return {Code::kInvalidArgument, fmt::format("{} failed at rank {} of the communicator: {}", what,

@@ -22,7 +22,7 @@ WorkerLayout layout_of(const collective::Grouping& hosts) {
   const int each = static_cast<int>(hosts.members(0).size());
   for (int host = 0; host < hosts.groups(); ++host) {
     const std::span<const int> ranks = hosts.members(host);
-    // Layouts number workers node by node.
+    // Layouts number workers host by host.
     if (static_cast<int>(ranks.size()) != each || ranks.front() != host * each)
       return {hosts.size(), 1};
   }
@@ -33,7 +33,7 @@ WorkerLayout layout_of(const collective::Grouping& hosts) {
 std::string text_of(const GroupAverage::Options& options, std::uint64_t number) {
   const GroupOptions& groups = options.groups;
   return fmt::format("{} {} {} {} {}x{} {} {} {} {} {} {} {}", number, options.name, options.count,
-                     to_string(options.source), groups.layout.nodes, groups.layout.workers_per_node,
+                     to_string(options.source), groups.layout.hosts, groups.layout.workers_per_host,
                      groups.group_size, groups.slowdown_threshold, groups.inter_intra,
                      groups.intra_filter, groups.most_alone, groups.seed,
                      options.gpu ? "GPU" : "host");

@@ -61,13 +61,14 @@ Status Session::make_world() {
     options.name = is_member() ? fmt::format("world/{}", epoch)
                                : fmt::format("world of newcomer {}", job_.rank.value());
   }
+  std::string name = options.name;
   DUNLIN_ASSIGN(auto world, Communicator::prepare(*fabric_, std::move(options)));
   Status status;
   if (epoch > 0 && is_member())
     status = bootstrap_->barrier("dunlin/world", config_.bootstrap_timeout);
   if (status) status = world->connect();
   if (status) {
-    auto adopted = adopt(std::move(world));
+    auto adopted = adopt(std::move(name), std::move(world));
     status = adopted.status();
     if (adopted) world_ = std::move(*adopted);
   } else {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -54,9 +55,11 @@ Status Session::connect(Communicator& communicator, const Interrupt& check) {
 // Adds the communicator to the session. The first call on unregistered memory allocates memory on
 // all members and waits for them. That call is made here, so that no later call that should return
 // at once has to wait. Needs the lock, and gives it up whenever another thread wants it.
-Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communicator,
+Result<CommunicatorHandle> Session::adopt(std::string name,
+                                          std::unique_ptr<Communicator> communicator,
                                           const Interrupt& check) {
   auto slot = std::make_shared<CommunicatorSlot>();
+  slot->name = std::move(name);
   slot->rank = communicator->rank();
   slot->size = communicator->size();
   slot->communicator = std::move(communicator);
@@ -119,27 +122,59 @@ void Session::advance_releases() {
 }
 
 Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(parent));
-  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
-  return adopt(std::move(communicator));
+  std::string name;
+  {
+    const Stay stay(*this);
+    DUNLIN_TRY(check(parent));
+    name = fmt::format("{}/{}.{}", parent->name, parent->splits++, color);
+    if (parent->communicator->is_on_gpu()) {
+      // It can't gather what is in host memory.
+      DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
+      return adopt(std::move(name), std::move(communicator));
+    }
+  }
+  struct Choice {
+    std::int32_t color;
+    std::int32_t key;
+    std::int32_t rank;  // in the job
+  };
+  const Choice own{color, key, job_.rank.value()};
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&own);
+  DUNLIN_ASSIGN(const auto gathered,
+                gather(*this, parent, {bytes, bytes + sizeof own}, "split", {}));
+  std::vector<Choice> part;
+  for (std::size_t at = 0; at < gathered.size(); at += sizeof own) {
+    Choice choice{};
+    std::memcpy(&choice, &gathered[at], sizeof choice);
+    if (choice.color == color) part.push_back(choice);
+  }
+  std::ranges::stable_sort(part, {}, &Choice::key);
+  std::vector<Rank> members;
+  for (const Choice& each : part) members.emplace_back(each.rank);
+  return form_together(std::move(name), std::move(members), {}, parent, "splitting a communicator");
 }
 
 Result<CommunicatorHandle> Session::on_gpu(int gpu) {
-  constexpr std::string_view kWhat = "making a communicator of GPUs";
-  const std::string name = fmt::format("gpus {}", next_number());
-  // A rank without its part, for want of memory for example, meets the others all the same.
+  return form_together(fmt::format("gpus {}", next_number()), members_, gpu, world_,
+                       "making a communicator of GPUs");
+}
+
+// A rank without its part, for want of memory for example, meets the others all the same.
+Result<CommunicatorHandle> Session::form_together(std::string name, std::vector<Rank> members,
+                                                  std::optional<int> gpu,
+                                                  const CommunicatorHandle& witnesses,
+                                                  std::string_view what) {
   std::optional<Status> met;
   const auto meet = [&](const Interrupt& interrupt) {
-    met = agree(*this, Status::ok(), kWhat, {}, interrupt);
+    met = agree(*this, witnesses, Status::ok(), what, {}, interrupt);
     return *met;
   };
   CommunicatorHandle made;
-  Status status = without_exceptions(kWhat, [&]() -> Status {
-    DUNLIN_ASSIGN(made, form(name, members_, meet, {}, gpu));
+  Status status = without_exceptions(what, [&]() -> Status {
+    DUNLIN_ASSIGN(made, form(std::move(name), std::move(members), meet, {}, gpu));
     return Status::ok();
   });
-  if (!met) status = agree(*this, std::move(status), kWhat, {}, {});
+  if (!met) status = agree(*this, witnesses, std::move(status), what, {}, {});
   if (!status.is_ok()) return status;
   return made;
 }
@@ -150,7 +185,7 @@ Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> mem
   Stay stay(*this);
   DUNLIN_TRY(check_open());
   collective::CommunicatorOptions options;
-  options.name = std::move(name);
+  options.name = name;
   options.members = std::move(members);
   options.gpu = gpu;
   DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
@@ -171,7 +206,7 @@ Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> mem
   if (check) check_aside = [&] { return stay.further_aside(check); };
   if (status.is_ok()) status = connect(*communicator, check_aside);
   if (!status.is_ok()) return give_up(std::move(status));
-  return adopt(std::move(communicator), check_aside);
+  return adopt(std::move(name), std::move(communicator), check_aside);
 }
 
 Status Session::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {

@@ -1,4 +1,4 @@
-// The CUDA driver over a replacement for its library (fake_cuda.cc), and regions of GPU memory.
+// The CUDA driver over the stand-in for its library (tests/fake_cuda), and regions of GPU memory.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>

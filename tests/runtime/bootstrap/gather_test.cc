@@ -234,36 +234,6 @@ TEST(InProcessDepartures, AreToldWithoutATick) {
   EXPECT_FALSE(stays->peers().is_present(Rank(2)));
 }
 
-// The cost of an end: each rank is told of all others, in far fewer messages than there are pairs.
-TEST(LargeLedger, TheNoticesOfAnEndAreFewerThanThePairs) {
-  constexpr int kRanks = 4096;
-  std::uint64_t notices = 0;
-  std::vector<int> told(kRanks);
-  JobLedger ledger({kRanks, kRanks}, 0s, [&](Rank to, const Message& message) {
-    if (message.type != MessageType::kNotice) return;
-    ++notices;
-    told[to.index()] += static_cast<int>(message.ranks.size());
-  });
-  TimePoint now{};
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ASSERT_TRUE(ledger.admit(Rank(rank), now).is_ok());
-    ASSERT_TRUE(
-        ledger.receive(Rank(rank), {.type = MessageType::kJoin, .request = 1, .number = 1}, now)
-            .is_ok());
-  }
-  // They end one after another in 0.8 s.
-  for (int rank = 0; rank < kRanks; ++rank) {
-    now += 200us;
-    ledger.tick(now);
-    ASSERT_TRUE(
-        ledger.receive(Rank(rank), {.type = MessageType::kLeave, .request = 2}, now).is_ok());
-  }
-  ledger.tell_departures();
-  EXPECT_EQ(ledger.active(), 0);
-  EXPECT_LT(notices, 10U * kRanks);
-  EXPECT_GT(told[kRanks - 1], kRanks / 2) << "a rank is told of all in the notices before its end";
-}
-
 // The real coordinator and a client for each rank.
 TEST(Coordinator, ServesTheGathersOfManyRanks) {
   constexpr int kRanks = 64;

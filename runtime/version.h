@@ -3,7 +3,7 @@
 
 namespace dunlin {
 
-// MAJOR.MINOR.PATCH, such as "0.1.0": that of the library which the program runs with.
+// MAJOR.MINOR.PATCH, such as "0.2.0": that of the library which the program runs with.
 const char* version();
 
 }  // namespace dunlin

@@ -293,9 +293,9 @@ typedef struct dunlin_groups_options {
   /* Smart groups leave out ranks that are this many iterations or more behind the rank that asks;
    * default: 4. */
   uint64_t slowdown_threshold;
-  /* Ranks are numbered node by node. Give both, or none; default: the hosts. */
-  int nodes;
-  int workers_per_node;
+  /* Ranks are numbered host by host. Give both, or none; default: as the job runs. */
+  int hosts;
+  int workers_per_host;
   uint64_t seed; /* default: 1 */
 } dunlin_groups_options;
 

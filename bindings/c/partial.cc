@@ -62,8 +62,8 @@ Status take(const dunlin_groups_options& wanted, GroupAverage::Options& options)
   dunlin::collective::GroupOptions& groups = options.groups;
   if (wanted.group_size != 0) groups.group_size = wanted.group_size;
   if (wanted.slowdown_threshold != 0) groups.slowdown_threshold = wanted.slowdown_threshold;
-  if (wanted.nodes != 0 || wanted.workers_per_node != 0)
-    groups.layout = {wanted.nodes, wanted.workers_per_node};
+  if (wanted.hosts != 0 || wanted.workers_per_host != 0)
+    groups.layout = {wanted.hosts, wanted.workers_per_host};
   if (wanted.seed != 0) groups.seed = wanted.seed;
   return Status::ok();
 }

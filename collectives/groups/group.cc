@@ -5,13 +5,13 @@
 namespace dunlin::collective {
 
 Status check(const WorkerLayout& layout) {
-  if (layout.nodes >= 1 && layout.workers_per_node >= 1 &&
-      layout.workers_per_node <= kMostWorkers / layout.nodes)
+  if (layout.hosts >= 1 && layout.workers_per_host >= 1 &&
+      layout.workers_per_host <= kMostWorkers / layout.hosts)
     return Status::ok();
   return {Code::kInvalidArgument,
-          fmt::format("{} nodes with {} workers each: both must be at least 1, and the workers at "
+          fmt::format("{} hosts with {} workers each: both must be at least 1, and the workers at "
                       "most {}",
-                      layout.nodes, layout.workers_per_node, kMostWorkers)};
+                      layout.hosts, layout.workers_per_host, kMostWorkers)};
 }
 
 }  // namespace dunlin::collective

@@ -1,6 +1,6 @@
 // Group: the workers of one partial all-reduce (Ripples / Prague, sections 3.2 and 4).
 //
-// A worker is a rank of the job, 0..workers-1. Rank r runs on node r / workers_per_node. After the
+// A worker is a rank of the job, 0..workers-1. Rank r runs on host r / workers_per_host. After the
 // reduce every member holds the plain average of the members' models. Models of other workers don't
 // change.
 //
@@ -30,15 +30,15 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-// The nodes on which the workers run.
+// The hosts on which the workers run.
 struct WorkerLayout {
-  int nodes = 1;
-  int workers_per_node = 1;
+  int hosts = 1;
+  int workers_per_host = 1;
 
-  int workers() const { return nodes * workers_per_node; }
-  int node_of(Rank rank) const { return rank.value() / workers_per_node; }
-  int local_of(Rank rank) const { return rank.value() % workers_per_node; }
-  Rank rank_of(int node, int local) const { return Rank(node * workers_per_node + local); }
+  int workers() const { return hosts * workers_per_host; }
+  int host_of(Rank rank) const { return rank.value() / workers_per_host; }
+  int local_of(Rank rank) const { return rank.value() % workers_per_host; }
+  Rank rank_of(int host, int local) const { return Rank(host * workers_per_host + local); }
   bool operator==(const WorkerLayout&) const = default;
 };
 // A bound beyond any job, so that numbers of workers never overflow.

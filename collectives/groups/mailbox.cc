@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/partial/offers.h"
+#include "collectives/groups/offer.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 using transport::cell_at;
 using transport::Notification;
@@ -172,4 +172,4 @@ Status Mailboxes::progress() {
   return error;
 }
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "collectives/groups/pieces.h"
-#include "collectives/partial/meeting.h"
+#include "collectives/waiting/meeting.h"
 #include "runtime/bytes.h"
 #include "transports/fabric.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 // Pieces in progress per direction. More would speed up notices of groups with hundreds of members,
 // but each one takes a cell per peer on every rank.
@@ -98,4 +98,4 @@ class Mailboxes {
   std::vector<Peer*> at_work_;
 };
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 Result<GroupMaster> GroupMaster::make(const GroupOptions& options, std::uint64_t first) {
   DUNLIN_ASSIGN(GroupGenerator generator, GroupGenerator::make(options, first));
@@ -125,4 +125,4 @@ bool GroupMaster::is_over() const {
       workers_, [](const Worker& worker) { return worker.is_lost || worker.has_left; });
 }
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

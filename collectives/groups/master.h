@@ -30,7 +30,7 @@
 #include "collectives/groups/generator.h"
 #include "collectives/groups/message.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 class GroupMaster {
  public:
@@ -81,4 +81,4 @@ class GroupMaster {
   std::map<std::uint64_t, OldGroup> old_;
 };
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -7,7 +7,7 @@
 
 #include "collectives/partial/wire.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 namespace {
 
 // Longest text of a refusal. Longer ones are cut off.
@@ -28,7 +28,7 @@ Status check(const GroupMessage& message, int size) {
                                 message.kind == MessageKind::kJoin ||
                                 message.kind == MessageKind::kBroken || has_ranks(message);
   if (is_about_a_group && message.number == 0) return corrupted("it names no group");
-  if (message.number >= kLastNumber) return corrupted("a group's number beyond all");
+  if (message.number >= partial::kLastNumber) return corrupted("a group's number beyond all");
   if (!has_ranks(message)) return Status::ok();
   const auto& ranks = message.ranks;
   const bool is_ascending =
@@ -108,4 +108,4 @@ GroupNotice to_notice(const GroupMessage& message, Rank to) {
   return notice;
 }
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

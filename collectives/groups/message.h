@@ -9,7 +9,7 @@
 #include "collectives/groups/generator.h"
 #include "collectives/groups/mailbox.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 enum class MessageKind : std::uint8_t {
   // A worker sends these; groups/generator.h explains the first three:
@@ -54,4 +54,4 @@ GroupMessage to_message(const GroupNotice& notice);
 // `message` is of kind kJoin or kBroken.
 GroupNotice to_notice(const GroupMessage& message, Rank to);
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

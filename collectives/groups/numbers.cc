@@ -4,7 +4,7 @@
 
 #include "collectives/partial/wire.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 Result<GroupNumbers> GroupNumbers::take(Bootstrap& bootstrap, std::string name,
                                         std::uint64_t seen) {
@@ -17,9 +17,9 @@ Result<GroupNumbers> GroupNumbers::take(Bootstrap& bootstrap, std::string name,
 }
 
 Status GroupNumbers::take_next() {
-  if (end_block_ >= kLastNumber / kBlock) {
+  if (end_block_ >= partial::kLastNumber / kBlock) {
     return {Code::kResourceExhausted,
-            fmt::format("'{}': all {} numbers of groups are taken", name_, kLastNumber)};
+            fmt::format("'{}': all {} numbers of groups are taken", name_, partial::kLastNumber)};
   }
   DUNLIN_TRY(bootstrap_->publish(fmt::format("groups/{}/numbers/{}", name_, end_block_),
                                  ByteWriter().number(bootstrap_->rank().value()).take()));
@@ -36,4 +36,4 @@ Status GroupNumbers::extend(std::uint64_t last_used) {
                                      name_)};
 }
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

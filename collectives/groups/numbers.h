@@ -14,7 +14,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/status.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 class GroupNumbers {
  public:
@@ -49,4 +49,4 @@ class GroupNumbers {
   std::uint64_t end_block_;
 };
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

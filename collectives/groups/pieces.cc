@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 using transport::kInlineBytes;
 
@@ -42,4 +42,4 @@ Result<std::optional<MailboxMessage>> PieceAssembly::add(const transport::Notify
   return std::exchange(arriving_, std::nullopt);
 }
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -10,7 +10,7 @@
 #include "runtime/status.h"
 #include "transports/notification.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 
 // Long enough to name every rank of the largest job.
 inline constexpr std::size_t kLongestMessage = (std::size_t{4} << 20) + 64;
@@ -42,4 +42,4 @@ class PieceAssembly {
   std::optional<MailboxMessage> arriving_;
 };
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -24,9 +24,9 @@ class SmartPolicy {
     }
     if (candidates.size() == 1) {
       join_the_busy();
-    } else if (const auto nodes = by_node(candidates); options_.inter_intra && nodes.size() > 1) {
-      meet_between(nodes);
-      meet_inside(nodes);
+    } else if (const auto hosts = by_host(candidates); options_.inter_intra && hosts.size() > 1) {
+      meet_between(hosts);
+      meet_inside(hosts);
     } else {
       divide(candidates);
     }
@@ -44,16 +44,16 @@ class SmartPolicy {
     return workers_[rank.index()].is_alive && !is_far_behind(rank, iteration(initiator_));
   }
 
-  // Splits `ranks`, which are ascending, by node. Nodes without a rank are left out.
-  std::vector<Ranks> by_node(const Ranks& ranks) const {
-    std::vector<Ranks> nodes;
+  // Splits `ranks`, which are ascending, by host. Hosts without a rank are left out.
+  std::vector<Ranks> by_host(const Ranks& ranks) const {
+    std::vector<Ranks> hosts;
     for (const Rank rank : ranks) {
-      if (nodes.empty() ||
-          options_.layout.node_of(nodes.back().front()) != options_.layout.node_of(rank))
-        nodes.emplace_back();
-      nodes.back().push_back(rank);
+      if (hosts.empty() ||
+          options_.layout.host_of(hosts.back().front()) != options_.layout.host_of(rank))
+        hosts.emplace_back();
+      hosts.back().push_back(rank);
     }
-    return nodes;
+    return hosts;
   }
 
   // `ranks` has at least two elements.
@@ -70,17 +70,17 @@ class SmartPolicy {
   }
 
   // The Inter phase.
-  void meet_between(const std::vector<Ranks>& nodes) {
+  void meet_between(const std::vector<Ranks>& hosts) {
     Ranks heads;
-    for (const Ranks& node : nodes) {
-      Ranks others = node;
+    for (const Ranks& host : hosts) {
+      Ranks others = host;
       random_.shuffle(std::span(others));
       heads.push_back(others.back());
       others.pop_back();
       if (others.size() > 1) {
         divide(std::move(others));
       } else {
-        // A single other candidate of the node goes along with the head.
+        // A single other candidate of the host goes along with the head.
         heads.insert(heads.end(), others.begin(), others.end());
       }
     }
@@ -88,12 +88,12 @@ class SmartPolicy {
   }
 
   // The Intra phase.
-  void meet_inside(const std::vector<Ranks>& nodes) {
-    for (const Ranks& node : nodes) {
+  void meet_inside(const std::vector<Ranks>& hosts) {
+    for (const Ranks& host : hosts) {
       std::uint64_t fastest = 0;
-      for (const Rank rank : node) fastest = std::max(fastest, iteration(rank));
+      for (const Rank rank : host) fastest = std::max(fastest, iteration(rank));
       Ranks members;
-      std::copy_if(node.begin(), node.end(), std::back_inserter(members), [&](Rank rank) {
+      std::copy_if(host.begin(), host.end(), std::back_inserter(members), [&](Rank rank) {
         return !options_.intra_filter || !is_far_behind(rank, fastest);
       });
       if (members.size() > 1) add(std::move(members));

@@ -11,16 +11,16 @@
 //   - The candidates are the worker that asks (the initiator), and all others with empty buffers
 //     whose iteration counter is less than slowdown_threshold below the initiator's (slowdown
 //     filter, 5.3).
-//   - Without inter_intra, or if all candidates are on one node, they are divided at random into
+//   - Without inter_intra, or if all candidates are on one host, they are divided at random into
 //     groups (global division, 5.1).
 //   - With inter_intra (5.2), each candidate is put into two groups. For the first one, a head
-//     worker of each node, chosen at random, meets heads of other nodes, and the other candidates
-//     meet candidates of their own node. A single candidate that is left on a node joins the heads'
-//     division along with its head. For the second one, all candidates of each node meet.
+//     worker of each host, chosen at random, meets heads of other hosts, and the other candidates
+//     meet candidates of their own host. A single candidate that is left on a host joins the heads'
+//     division along with its head. For the second one, all candidates of each host meet.
 //
 // Two rules are ours, where the paper leaves a question open. Options turn them off:
-//   - intra_filter: A candidate that is too far behind the fastest candidate of its node is not in
-//     the second group, even if it is the initiator. That group is an iteration away, and the node
+//   - intra_filter: A candidate that is too far behind the fastest candidate of its host is not in
+//     the second group, even if it is the initiator. That group is an iteration away, and the host
 //     would have to wait for it for an iteration of its own.
 //   - most_alone: If there is no other candidate, the initiator stays alone this time. After so
 //     many times in a row it joins the workers with the shortest buffers, behind their earlier

@@ -14,12 +14,12 @@
 
 namespace dunlin::collective {
 
-using partial::GroupMaster;
-using partial::GroupMessage;
-using partial::GroupNumbers;
-using partial::Mailboxes;
-using partial::MailboxMessage;
-using partial::MessageKind;
+using groups::GroupMaster;
+using groups::GroupMessage;
+using groups::GroupNumbers;
+using groups::Mailboxes;
+using groups::MailboxMessage;
+using groups::MessageKind;
 using transport::Awaited;
 
 namespace {
@@ -32,8 +32,8 @@ Bytes terms_of(const GroupServiceOptions& options) {
   const GroupOptions& groups = options.groups;
   return ByteWriter()
       .number(static_cast<std::uint8_t>(groups.policy))
-      .number(std::int32_t{groups.layout.nodes})
-      .number(std::int32_t{groups.layout.workers_per_node})
+      .number(std::int32_t{groups.layout.hosts})
+      .number(std::int32_t{groups.layout.workers_per_host})
       .number(std::int32_t{groups.group_size})
       .number(groups.slowdown_threshold)
       .number(static_cast<std::uint8_t>(groups.inter_intra))
@@ -60,9 +60,9 @@ Result<std::unique_ptr<GroupService>> GroupService::create(transport::Fabric& fa
   DUNLIN_TRY(check(options.groups));
   if (const int workers = options.groups.layout.workers(); workers != fabric.size()) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}': a layout of {} nodes with {} workers each, in a job of {}",
-                              options.name, options.groups.layout.nodes,
-                              options.groups.layout.workers_per_node, fabric.size()));
+                  fmt::format("'{}': a layout of {} hosts with {} workers each, in a job of {}",
+                              options.name, options.groups.layout.hosts,
+                              options.groups.layout.workers_per_host, fabric.size()));
   }
   std::unique_ptr<GroupService> made(new GroupService(fabric, std::move(options)));
   DUNLIN_TRY(made->mailboxes_->publish());
@@ -267,7 +267,7 @@ Status GroupService::done(std::uint64_t number) {
   last_done_ = number;
   if (!present_.group.is_alone()) {
     done_.push_back(number);
-    if (done_.size() > partial::kMostDone) done_.pop_front();
+    if (done_.size() > groups::kMostDone) done_.pop_front();
   }
   phase_ = present_.then_compute ? Phase::kComputing : Phase::kAsking;
   const bool is_of_former = present_from_ != master_rank_;
@@ -309,11 +309,11 @@ void GroupService::say_leave() {
 
 Status GroupService::listen() {
   for (const GroupMessage& message : std::exchange(to_master_, {}))
-    DUNLIN_TRY(mailboxes_->send(master_rank_, partial::encode(message)));
+    DUNLIN_TRY(mailboxes_->send(master_rank_, groups::encode(message)));
   for (;;) {
     DUNLIN_ASSIGN(const std::optional<MailboxMessage> received, mailboxes_->receive(master_rank_));
     if (!received) return Status::ok();
-    auto message = partial::decode(*received, fabric_.size());
+    auto message = groups::decode(*received, fabric_.size());
     if (!message) return std::move(message).status().with_peer(master_rank_);
     DUNLIN_TRY(take(std::move(*message)));
   }
@@ -358,7 +358,7 @@ Status GroupService::take_notice(const GroupMessage& message) {
                                                         master_rank_.value(), inbox_.size()))
         .with_peer(master_rank_);
   }
-  inbox_.push_back(partial::to_notice(message, fabric_.rank()));
+  inbox_.push_back(groups::to_notice(message, fabric_.rank()));
   return Status::ok();
 }
 
@@ -377,7 +377,7 @@ Status GroupService::serve() {
         break;
       }
       if (!*received) break;
-      DUNLIN_TRY(hear(rank, partial::decode(**received, fabric_.size())));
+      DUNLIN_TRY(hear(rank, groups::decode(**received, fabric_.size())));
     }
   }
   return look_for_end();
@@ -406,12 +406,11 @@ Status GroupService::refuse(Rank rank, const Status& why) {
 
 Status GroupService::tell(Rank rank, const GroupMessage& message) {
   if (rank == fabric_.rank()) return take(message);
-  return mailboxes_->send(rank, partial::encode(message));
+  return mailboxes_->send(rank, groups::encode(message));
 }
 
 Status GroupService::deliver(const GroupNotices& notices) {
-  for (const GroupNotice& notice : notices)
-    DUNLIN_TRY(tell(notice.to, partial::to_message(notice)));
+  for (const GroupNotice& notice : notices) DUNLIN_TRY(tell(notice.to, groups::to_message(notice)));
   return Status::ok();
 }
 

@@ -52,12 +52,12 @@
 
 namespace dunlin::collective {
 
-namespace partial {
+namespace groups {
 class GroupMaster;
 class GroupNumbers;
 class Mailboxes;
 struct GroupMessage;
-}  // namespace partial
+}  // namespace groups
 
 // The same on all ranks.
 struct GroupServiceOptions {
@@ -135,26 +135,26 @@ class GroupService {
   Status become_master();
 
   // Workers call these:
-  void say(partial::GroupMessage message);
+  void say(groups::GroupMessage message);
   void say_ask();
   void say_done(std::uint64_t number);
   void say_leave();
   Status listen();
-  Status take(partial::GroupMessage message);
-  Status take_notice(const partial::GroupMessage& message);
+  Status take(groups::GroupMessage message);
+  Status take_notice(const groups::GroupMessage& message);
   Status check_present(std::uint64_t number, const char* what) const;
 
   // The master calls these:
   Status serve();
-  Status hear(Rank from, const Result<partial::GroupMessage>& message);
+  Status hear(Rank from, const Result<groups::GroupMessage>& message);
   Status refuse(Rank rank, const Status& why);
-  Status tell(Rank rank, const partial::GroupMessage& message);
+  Status tell(Rank rank, const groups::GroupMessage& message);
   Status deliver(const GroupNotices& notices);
   Status look_for_end();
 
   transport::Fabric& fabric_;
   GroupServiceOptions options_;
-  std::unique_ptr<partial::Mailboxes> mailboxes_;
+  std::unique_ptr<groups::Mailboxes> mailboxes_;
   Status error_;
   std::uint64_t seen_ = ~std::uint64_t{0};  // version of the peer table
 
@@ -170,11 +170,11 @@ class GroupService {
   Rank present_from_;    // the master that sent it
   Rank master_rank_;
   std::uint64_t changes_ = 0;
-  std::deque<GroupNotice> inbox_;                 // from the master, not yet returned by poll()
-  std::vector<partial::GroupMessage> to_master_;  // not yet sent, or handled if this is the master
+  std::deque<GroupNotice> inbox_;                // from the master, not yet returned by poll()
+  std::vector<groups::GroupMessage> to_master_;  // not yet sent, or handled if this is the master
 
-  std::unique_ptr<partial::GroupMaster> master_;  // null: another rank is the master
-  std::unique_ptr<partial::GroupNumbers> numbers_;
+  std::unique_ptr<groups::GroupMaster> master_;  // null: another rank is the master
+  std::unique_ptr<groups::GroupNumbers> numbers_;
   std::vector<bool> is_reported_;  // by rank: reported to master_ as lost
   bool has_told_end_ = false;
   bool is_inside_ = false;                       // in step(), which the task must not enter again

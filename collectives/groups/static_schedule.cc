@@ -10,11 +10,11 @@ int pair_down(int local, int first, int last) {
   return other < first ? local : other;
 }
 
-// The opposite node, or -1.
-int opposite_of(int node, int nodes) {
-  const int half = nodes / 2;
-  if (node < half) return node + half;
-  return node < 2 * half ? node - half : -1;
+// The opposite host, or -1.
+int opposite_of(int host, int hosts) {
+  const int half = hosts / 2;
+  if (host < half) return host + half;
+  return host < 2 * half ? host - half : -1;
 }
 
 }  // namespace
@@ -42,9 +42,9 @@ std::vector<Group> StaticSchedule::groups_of(std::uint64_t iteration) const {
 }
 
 std::vector<Rank> StaticSchedule::members_of(std::uint64_t phase, Rank rank) const {
-  const int node = layout_.node_of(rank);
+  const int host = layout_.host_of(rank);
   const int local = layout_.local_of(rank);
-  const int last = layout_.workers_per_node - 1;
+  const int last = layout_.workers_per_host - 1;
   const auto alone_or = [&](Rank other) {
     if (other == rank) return std::vector<Rank>{rank};
     return std::vector<Rank>{std::min(rank, other), std::max(rank, other)};
@@ -52,22 +52,22 @@ std::vector<Rank> StaticSchedule::members_of(std::uint64_t phase, Rank rank) con
   std::vector<Rank> members;
   switch (phase) {
     case 0:
-      if (local > 0) return alone_or(layout_.rank_of(node, pair_down(local, 1, last)));
-      for (int i = 0; i < layout_.nodes; ++i) members.push_back(layout_.rank_of(i, 0));
+      if (local > 0) return alone_or(layout_.rank_of(host, pair_down(local, 1, last)));
+      for (int i = 0; i < layout_.hosts; ++i) members.push_back(layout_.rank_of(i, 0));
       return members;
     case 2: {
       if (local == std::min(1, last)) {
-        const int opposite = opposite_of(node, layout_.nodes);
+        const int opposite = opposite_of(host, layout_.hosts);
         return alone_or(opposite < 0 ? rank : layout_.rank_of(opposite, local));
       }
-      // With two workers per node, the second worker is also the last one, and averages with that
-      // of another node.
+      // With two workers per host, the second worker is also the last one, and averages with that
+      // of another host.
       if (local == 0 || local == last)
-        return alone_or(last > 1 ? layout_.rank_of(node, last - local) : rank);
-      return alone_or(layout_.rank_of(node, pair_down(local, 2, last - 1)));
+        return alone_or(last > 1 ? layout_.rank_of(host, last - local) : rank);
+      return alone_or(layout_.rank_of(host, pair_down(local, 2, last - 1)));
     }
     default:
-      for (int i = 0; i <= last; ++i) members.push_back(layout_.rank_of(node, i));
+      for (int i = 0; i <= last; ++i) members.push_back(layout_.rank_of(host, i));
       return members;
   }
 }

@@ -2,18 +2,18 @@
 //
 // Every worker computes the same schedule, so all agree on it. No two groups of an iteration share
 // a worker, so no group waits for another. The schedule repeats after kPeriod iterations. It
-// follows the rules of the paper's figure 10, for any number of nodes N and of workers per node L
+// follows the rules of the paper's figure 10, for any number of hosts N and of workers per host L
 // (figures 9 and 10 show 4 x 4):
 //
-//   phase 0  The first workers of all nodes; inside each node, pairs from the last worker down, as
+//   phase 0  The first workers of all hosts; inside each host, pairs from the last worker down, as
 //            far as they go without the first worker.
-//   phase 1  All workers of each node.
-//   phase 2  The second worker of each node with that of the opposite node; the first worker with
-//            the last one of its node; the others in pairs from the last one down.
+//   phase 1  All workers of each host.
+//   phase 2  The second worker of each host with that of the opposite host; the first worker with
+//            the last one of its host; the others in pairs from the last one down.
 //   phase 3  As phase 1.
 //
-// The opposite of node i is node i + N / 2 in a ring of nodes. With odd N, the last node has none.
-// With one worker per node, that worker is both the first and the second. A worker that is left
+// The opposite of host i is host i + N / 2 in a ring of hosts. With odd N, the last host has none.
+// With one worker per host, that worker is both the first and the second. A worker that is left
 // over goes on without synchronizing. Over a period the groups connect all workers, so every update
 // reaches every worker.
 //

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/partial/meeting.h"
 #include "collectives/partial/memory.h"
 #include "collectives/partial/offers.h"
 #include "collectives/partial/wire.h"
 #include "collectives/schedule/executor.h"
+#include "collectives/waiting/meeting.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective::partial {

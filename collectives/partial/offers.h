@@ -1,5 +1,5 @@
-// What ranks publish for others that may meet them: the cells that these write, and the options
-// that have to be the same.
+// What a rank publishes for those that may meet it in a partial all-reduce: the cells that they
+// write, and the options that have to be the same.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,6 @@
 
 namespace dunlin::collective::partial {
 
-// Of mailboxes (collectives/groups/mailbox.h).
-struct MailboxOffer {
-  transport::NotifyId first_cell{};
-  Bytes terms;  // of the mailboxes' user
-
-  Bytes encode() const;
-  static Result<MailboxOffer> decode(std::span<const std::byte> bytes);
-};
-
 // Options that members of a partial all-reduce have to agree on.
 struct Terms {
   std::uint64_t scratch_bytes = 0;
@@ -30,7 +21,6 @@ struct Terms {
   bool operator==(const Terms&) const = default;
 };
 
-// Of partial all-reduces (contacts.h).
 struct ContactOffer {
   transport::NotifyId first_cell{};
   Terms terms;

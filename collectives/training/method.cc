@@ -46,8 +46,8 @@ Status check_servers(const MethodOptions& options, int ranks) {
 Status check_groups(const MethodOptions& options, int ranks) {
   const collective::GroupOptions groups = groups_of(options, ranks, 1);
   if (groups.layout.workers() != ranks) {
-    return refuse(options, fmt::format("{} nodes of {} workers do not make up a job of {} ranks",
-                                       groups.layout.nodes, groups.layout.workers_per_node, ranks));
+    return refuse(options, fmt::format("{} hosts of {} workers do not make up a job of {} ranks",
+                                       groups.layout.hosts, groups.layout.workers_per_host, ranks));
   }
   return collective::check(groups);
 }

@@ -374,7 +374,7 @@ static void test_groups(dunlin_job* job) {
   static float model[kCount];
   for (int s = 0; s < 4; ++s) {
     const dunlin_groups_options options = {
-        .source = sources[s], .group_size = 2, .nodes = 1, .workers_per_node = size};
+        .source = sources[s], .group_size = 2, .hosts = 1, .workers_per_host = size};
     dunlin_groups* groups = NULL;
     EXPECT_OK(dunlin_groups_create(job, "c", kCount, s == 0 ? NULL : &options, &groups));
     for (int i = 0; i < kCount; ++i) model[i] = (float)(rank + 1);
@@ -419,7 +419,7 @@ static void test_groups(dunlin_job* job) {
   for (uint64_t k = 0; k < 2; ++k) EXPECT_OK(dunlin_groups_average(groups, k, NULL));
   EXPECT_OK(dunlin_groups_model(groups, &own));
   EXPECT(own[0] == 0);
-  EXPECT(own[1] == (float)(size - 1) / 2); /* all workers of the node, in phase 1 */
+  EXPECT(own[1] == (float)(size - 1) / 2); /* all workers of the host, in phase 1 */
   EXPECT(dunlin_groups_average(groups, 2, own) == DUNLIN_INVALID_ARGUMENT);
 
   dunlin_groups_options wrong = {.source = (dunlin_group_source)99};
@@ -433,7 +433,7 @@ static void test_groups(dunlin_job* job) {
   wrong = (dunlin_groups_options){.group_size = 1}; /* ignored if there is only one rank */
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) ==
          (size > 1 ? DUNLIN_INVALID_ARGUMENT : DUNLIN_OK));
-  wrong = (dunlin_groups_options){.nodes = size + 1, .workers_per_node = 1};
+  wrong = (dunlin_groups_options){.hosts = size + 1, .workers_per_host = 1};
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);
   if (size > 1) {
     EXPECT(dunlin_groups_create(job, "differs", rank == 0 ? 2 : 3, NULL, &groups) ==

@@ -103,8 +103,8 @@ TEST(GroupGenerator, AGlobalDivisionServesAllAtOnce) {
 }
 
 TEST(GroupGenerator, InterIntraMeetsHeadsThenNodes) {
-  // Fig. 12: first a head worker of each node meets other nodes, and the others stay; then whole
-  // nodes meet.
+  // Fig. 12: first a head worker of each host meets other hosts, and the others stay; then whole
+  // hosts meet.
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     GroupOptions options = options_of(GroupPolicy::kSmart, {4, 4}, 3);
     options.seed = seed;
@@ -116,13 +116,13 @@ TEST(GroupGenerator, InterIntraMeetsHeadsThenNodes) {
       ASSERT_THAT(queue, SizeIs(2));
       const Group& inter = *bench.generator.find(queue[0]);
       const Group& intra = *bench.generator.find(queue[1]);
-      const int node = options.layout.node_of(Rank(i));
+      const int host = options.layout.host_of(Rank(i));
       EXPECT_THAT(intra.ranks, SizeIs(4));
-      EXPECT_EQ(options.layout.node_of(intra.ranks.front()), node);
-      EXPECT_EQ(options.layout.node_of(intra.ranks.back()), node);
-      if (options.layout.node_of(inter.ranks.front()) !=
-          options.layout.node_of(inter.ranks.back())) {
-        ++heads[static_cast<std::size_t>(node)];
+      EXPECT_EQ(options.layout.host_of(intra.ranks.front()), host);
+      EXPECT_EQ(options.layout.host_of(intra.ranks.back()), host);
+      if (options.layout.host_of(inter.ranks.front()) !=
+          options.layout.host_of(inter.ranks.back())) {
+        ++heads[static_cast<std::size_t>(host)];
       } else {
         EXPECT_THAT(inter.ranks, SizeIs(3));
       }
@@ -152,15 +152,15 @@ TEST(GroupGenerator, ASlowWorkerMeetsFastOnesWhenItAsks) {
   const auto told = bench.ask(0, 10);
   EXPECT_TRUE(told[0].group.is_alone()) << "all others are too far behind";
   // Worker 3 asks at iteration 1. Worker 0, at 10, may be in its group. No worker is left out of
-  // the second group of its own node, as both workers there are equally slow.
+  // the second group of its own host, as both workers there are equally slow.
   const auto slow = bench.ask(3, 1);
   EXPECT_FALSE(slow[0].group.is_alone());
   EXPECT_THAT(bench.generator.queue_of(Rank(3)), SizeIs(2));
-  // On the other node the slow worker isn't in the second group, so there is no such group.
+  // On the other host the slow worker isn't in the second group, so there is no such group.
   EXPECT_THAT(bench.generator.queue_of(Rank(0)), SizeIs(1));
   EXPECT_THAT(bench.generator.queue_of(Rank(1)), SizeIs(1));
 
-  // Without the filter inside nodes there is one.
+  // Without the filter inside hosts there is one.
   options.intra_filter = false;
   Bench unfiltered(options);
   unfiltered.ask(0, 10);
@@ -329,8 +329,8 @@ TEST(GroupGenerator, SaysWhatIsWrongWithCallsAndOptions) {
   options.slowdown_threshold = 0;
   EXPECT_THAT(message(GroupGenerator::make(options).status()), HasSubstr("threshold"));
   options.slowdown_threshold = 1;
-  options.layout.nodes = 0;
-  EXPECT_THAT(message(GroupGenerator::make(options).status()), HasSubstr("nodes"));
+  options.layout.hosts = 0;
+  EXPECT_THAT(message(GroupGenerator::make(options).status()), HasSubstr("hosts"));
 
   Bench bench(options_of(GroupPolicy::kSmart, {1, 4}, 2));
   GroupNotices notices;

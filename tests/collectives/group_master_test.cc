@@ -10,7 +10,7 @@
 #include "collectives/groups/numbers.h"
 #include "collectives/partial/wire.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective::groups {
 namespace {
 
 using ::testing::HasSubstr;
@@ -246,7 +246,7 @@ TEST(GroupMessages, ThatNoRankSendsAreRefused) {
   join.ranks = ranks({0, 1});
   join.number = 0;
   expect_refused(join, "names no group");
-  join.number = kLastNumber;
+  join.number = partial::kLastNumber;
   expect_refused(join, "beyond all");
   expect_refused(message_of(MessageKind::kDone), "names no group");
   expect_refused(message_of(static_cast<MessageKind>(0), 1), "no such kind");
@@ -277,9 +277,9 @@ TEST(GroupNumbersTest, BlocksAreTakenOnce) {
   EXPECT_TRUE(a.extend(100).is_ok());
   EXPECT_EQ(a.extend(a.end() - 10).code(), Code::kClosed);
   EXPECT_EQ(GroupNumbers::take(*first, "others", 0)->first(), 1u);
-  EXPECT_EQ(GroupNumbers::take(*first, "numbers", kLastNumber).status().code(),
+  EXPECT_EQ(GroupNumbers::take(*first, "numbers", partial::kLastNumber).status().code(),
             Code::kResourceExhausted);
 }
 
 }  // namespace
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective::groups

@@ -19,8 +19,8 @@ PartialSetting setting_of(std::uint64_t seed) {
   GroupOptions& options = setting.options;
   options.seed = random.next();
   options.policy = kGroupPolicies[random.below(std::size(kGroupPolicies))];
-  options.layout.nodes = 1 + static_cast<int>(random.below(4));
-  options.layout.workers_per_node = 1 + static_cast<int>(random.below(4));
+  options.layout.hosts = 1 + static_cast<int>(random.below(4));
+  options.layout.workers_per_host = 1 + static_cast<int>(random.below(4));
   const int workers = options.layout.workers();
   if (workers > 1)
     options.group_size = 2 + static_cast<int>(random.below(static_cast<std::size_t>(workers - 1)));

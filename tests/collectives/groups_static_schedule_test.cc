@@ -22,8 +22,8 @@ std::string row(const StaticSchedule& schedule, std::uint64_t iteration) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       if (groups[g].has(Rank(i))) cell = fmt::format("{}", g + 1);
     }
-    // A space between nodes makes tables readable.
-    if (i > 0) text += i % schedule.layout().workers_per_node == 0 ? "  " : " ";
+    // A space between hosts makes tables readable.
+    if (i > 0) text += i % schedule.layout().workers_per_host == 0 ? "  " : " ";
     text += cell;
   }
   return text;
@@ -49,11 +49,11 @@ TEST(StaticSchedule, SaysTheSameToAllMembers) {
   EXPECT_EQ(schedule.group_of(6, Rank(5)), schedule.group_of(6, Rank(13)));
 }
 
-// For every number of nodes and workers, over two periods.
+// For every number of hosts and workers, over two periods.
 TEST(StaticSchedule, GroupsNeverConflictAndConnectAllWorkers) {
-  for (int nodes = 1; nodes <= 9; ++nodes) {
+  for (int hosts = 1; hosts <= 9; ++hosts) {
     for (int local = 1; local <= 9; ++local) {
-      const WorkerLayout layout{nodes, local};
+      const WorkerLayout layout{hosts, local};
       const auto schedule = StaticSchedule::make(layout).value();
       GroupMatrix expected = GroupMatrix::zero(layout.workers());
       std::size_t reduces = 0;
@@ -84,7 +84,7 @@ TEST(StaticSchedule, GroupsNeverConflictAndConnectAllWorkers) {
       // A group drawn among those of a period mixes, if together they connect all workers.
       if (layout.workers() > 1) {
         EXPECT_LT(1 - expected.spectral_gap(), static_cast<double>(reduces) - 1e-6)
-            << nodes << " x " << local;
+            << hosts << " x " << local;
       }
     }
   }

@@ -166,7 +166,7 @@ TEST_P(AnyWaitTest, TheMasterOfGroupsAnswers) {
   run([](Fabric& fabric) {
     GroupServiceOptions options;
     options.groups.policy = GroupPolicy::kSmart;
-    options.groups.layout = {.nodes = 1, .workers_per_node = 2};
+    options.groups.layout = {.hosts = 1, .workers_per_host = 2};
     options.groups.group_size = 2;
     const auto service = GroupService::create(fabric, options).value();
     const auto await_notice = [&] {
@@ -202,7 +202,7 @@ TEST_P(AnyWaitTest, AveragesByGroupsAdvance) {
     GroupAverageOptions options;
     options.count = 200'000;
     options.source = GroupSource::kStatic;
-    options.groups.layout = {.nodes = 1, .workers_per_node = 2};
+    options.groups.layout = {.hosts = 1, .workers_per_host = 2};
     options.groups.group_size = 2;
     const auto average = GroupAverage::create(fabric, options).value();
     std::ranges::fill(average->model(), static_cast<float>(fabric.rank().value()));

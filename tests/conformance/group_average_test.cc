@@ -32,9 +32,9 @@ GroupAverageOptions options_of(Fabric& fabric, GroupSource source, std::string n
   options.name = std::move(name);
   options.count = kCount;
   options.source = source;
-  const bool has_nodes = fabric.size() % 2 == 0;
-  options.groups.layout.nodes = has_nodes ? 2 : 1;
-  options.groups.layout.workers_per_node = fabric.size() / options.groups.layout.nodes;
+  const bool has_hosts = fabric.size() % 2 == 0;
+  options.groups.layout.hosts = has_hosts ? 2 : 1;
+  options.groups.layout.workers_per_host = fabric.size() / options.groups.layout.hosts;
   return options;
 }
 
@@ -93,8 +93,8 @@ TEST_P(GroupAverageTest, EverySourceOfGroupsKeepsTheSumAndMixes) {
         ASSERT_TRUE(is_well(average->run(iteration))) << name << " " << iteration;
       finish(*average);
       expect_average_model(fabric, *average);
-      // With the smart policy, workers that compute nothing meet workers of their own node only: a
-      // worker that asks finds the other node's workers in groups.
+      // With the smart policy, workers that compute nothing meet workers of their own host only: a
+      // worker that asks finds the other host's workers in groups.
       if (source != GroupSource::kSmart) {
         EXPECT_NEAR(average->model()[0], 2.5, 0.1) << name;
       }

@@ -223,7 +223,7 @@ TEST_P(PartialTest, ChainsOfGroupsThatShareRanks) {
 // matrices.
 TEST_P(PartialTest, TheStaticScheduleBringsAllTogether) {
   run(8, [](Fabric& fabric) {
-    const collective::WorkerLayout layout{.nodes = 2, .workers_per_node = 4};
+    const collective::WorkerLayout layout{.hosts = 2, .workers_per_host = 4};
     const auto schedule = collective::StaticSchedule::make(layout).value();
     const auto partial = make_partial(fabric);
     const int self = fabric.rank().value();

@@ -5,6 +5,7 @@
 #include "collectives/barrier/offer.h"
 #include "collectives/communicator/offers.h"
 #include "collectives/elastic/snapshot_offer.h"
+#include "collectives/groups/offer.h"
 #include "collectives/partial/offers.h"
 #include "collectives/partial/wire.h"
 #include "collectives/rma/offers.h"
@@ -112,7 +113,7 @@ std::vector<Seed> seeds() {
           seed("mismatch", kMismatch, MismatchReport{5, 0, 1, "a sum", "a broadcast"}.encode()),
           seed("gpu_window", kGpuWindow, window.encode()),
           seed("mutex", kMutex, mutex.encode()),
-          seed("mailbox", kMailbox, partial::MailboxOffer{cell, region}.encode()),
+          seed("mailbox", kMailbox, groups::MailboxOffer{cell, region}.encode()),
           seed("contact", kContact,
                partial::ContactOffer{cell, {1 << 20, 4096, "ring", false}}.encode()),
           seed("snapshot", kSnapshot, SnapshotOffer{9, 4096, region}.encode()),
@@ -138,7 +139,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (mode == kGpuWindow) check<GpuWindowOffer>(bytes);
   if (mode == kMutex) check_mutex(bytes);
   if (mode == kBarrier) check<BarrierOffer>(bytes);
-  if (mode == kMailbox) check<partial::MailboxOffer>(bytes);
+  if (mode == kMailbox) check<groups::MailboxOffer>(bytes);
   if (mode == kContact) check<partial::ContactOffer>(bytes);
   if (mode == kSnapshot) check<SnapshotOffer>(bytes);
   if (mode == kParameters) check<dunlin::training::ParametersOffer>(bytes);

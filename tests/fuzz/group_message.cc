@@ -9,7 +9,7 @@
 namespace dunlin::fuzz {
 namespace {
 
-using namespace collective::partial;
+using namespace collective::groups;
 
 constexpr int kMostRanks = 64;
 

@@ -11,7 +11,7 @@
 namespace dunlin::fuzz {
 namespace {
 
-using namespace collective::partial;
+using namespace collective::groups;
 using transport::kInlineBytes;
 using transport::NotifyCell;
 

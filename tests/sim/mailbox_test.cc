@@ -18,12 +18,12 @@ namespace {
 
 using collective::GroupService;
 using collective::GroupServiceOptions;
-using collective::partial::encode;
-using collective::partial::GroupMessage;
-using collective::partial::kMailboxDepth;
-using collective::partial::Mailboxes;
-using collective::partial::MailboxMessage;
-using collective::partial::MessageKind;
+using collective::groups::encode;
+using collective::groups::GroupMessage;
+using collective::groups::kMailboxDepth;
+using collective::groups::Mailboxes;
+using collective::groups::MailboxMessage;
+using collective::groups::MessageKind;
 using ::testing::HasSubstr;
 
 Bytes text(std::string_view contents) {
@@ -178,9 +178,9 @@ TEST_F(HostilePeer, MayNotAcknowledgeWhatItWasNotSent) {
 }
 
 TEST_F(HostilePeer, MessagesAreBounded) {
-  EXPECT_EQ(box.send(Rank(1), {0, Bytes(collective::partial::kLongestMessage + 1)}).code(),
+  EXPECT_EQ(box.send(Rank(1), {0, Bytes(collective::groups::kLongestMessage + 1)}).code(),
             Code::kInvalidArgument);
-  const MailboxMessage longest{0, Bytes(collective::partial::kLongestMessage)};
+  const MailboxMessage longest{0, Bytes(collective::groups::kLongestMessage)};
   Status status;
   for (int i = 0; i < 10 && status.is_ok(); ++i) status = box.send(Rank(1), longest);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);

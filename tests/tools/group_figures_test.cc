@@ -131,7 +131,7 @@ TEST(GroupMethods, WorkOnAnyCluster) {
     setting.iterations = 20;
     for (const GroupMethod method : kGroupMethods) {
       EXPECT_TRUE(measure_method(setting, method, {5, false}).is_ok())
-          << layout.nodes << " x " << layout.workers_per_node << ' ' << to_string(method);
+          << layout.hosts << " x " << layout.workers_per_host << ' ' << to_string(method);
     }
   }
 }

@@ -394,7 +394,7 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"figures-2d-tga", "--ranks-per-host", "2"}, "one kind of link");
   expect({"groups", "--jitter", "uniform:1us"}, "its model has no --jitter");
   expect({"groups", "--no-check"}, "its model has no --no-check");
-  expect({"groups", "-n", "6"}, "6 ranks do not fill nodes of 4");
+  expect({"groups", "-n", "6"}, "6 ranks do not fill hosts of 4");
   expect({"groups", "--slowdowns", "nan"}, "--slowdowns");
   expect({"groups", "--compute-spread", "nan"}, "--compute-spread");
   expect({"groups", "--slowdown-threshold", "-1"}, "--slowdown-threshold");
@@ -413,7 +413,7 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"groups", "--compute", "1ms", "--compute-times", "2ms"}, "not both");
   expect({"groups", "--calibrate-to", "3"}, "needs --compute-times calibrated");
   expect({"groups", "--compute-times", "calibrated", "--calibrate-to", "100"}, "no computation");
-  expect({"groups", "--scale", "16,18"}, "18 ranks do not fill nodes of 4");
+  expect({"groups", "--scale", "16,18"}, "18 ranks do not fill hosts of 4");
   expect({"groups", "--scale", "4"}, "--slow-worker 5 of 4 workers");
   EXPECT_EQ(sim({"--help"}).exit_code, 0);
   EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));

@@ -160,8 +160,8 @@ Status Partial::advance() {
 collective::GroupOptions groups_of(const MethodOptions& options, int ranks, int local_size) {
   collective::GroupOptions groups = options.generator;
   if (groups.layout == collective::WorkerLayout{}) {
-    const int per_node = ranks % local_size == 0 ? local_size : 1;
-    groups.layout = {ranks / per_node, per_node};
+    const int per_host = ranks % local_size == 0 ? local_size : 1;
+    groups.layout = {ranks / per_host, per_host};
   }
   groups.group_size = std::min(groups.group_size, ranks);
   groups.seed = options.seed;

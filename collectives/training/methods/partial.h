@@ -7,7 +7,7 @@
 // With static groups a death is an error that names the dead rank, and all workers stop after the
 // same iteration. For that a flag is appended to the model and averaged with it. A worker that
 // wants to stop sets the flag, and so does a worker that reads a value above zero. The flag spreads
-// along the groups: to the worker's node, to the other nodes, and within them. kSpread averages,
+// along the groups: to the worker's host, to the other hosts, and within them. kSpread averages,
 // counted from a multiple of kSpread, bring it to every worker
 // (tests/collectives/training_partial_test.cc checks all layouts). A flag is first set at such a
 // multiple. At the next one either all workers or none have seen it, and then they stop.
@@ -24,7 +24,7 @@ namespace dunlin::training {
 // Two periods of the schedule.
 inline constexpr std::uint64_t kSpread = 2 * collective::StaticSchedule::kPeriod;
 
-// The generator's options. Without a layout, nodes have `local_size` workers if that divides the
+// The generator's options. Without a layout, hosts have `local_size` workers if that divides the
 // job, else one. A group has at most all workers.
 collective::GroupOptions groups_of(const MethodOptions& options, int ranks, int local_size);
 

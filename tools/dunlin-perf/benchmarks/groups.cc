@@ -418,9 +418,9 @@ Status run_groups(const Options& options, Job& job, const Output& output) {
   DUNLIN_ASSIGN(const auto bench, GroupBench::create(job, options));
   if (job.is_root()) {
     DUNLIN_TRY(output.text(
-        fmt::format("over {}: groups of {} among {} ranks, {} nodes of {}",
+        fmt::format("over {}: groups of {} among {} ranks, {} hosts of {}",
                     job.fabric().transport_of(Rank(1)), bench->groups().group_size, job.size(),
-                    bench->groups().layout.nodes, bench->groups().layout.workers_per_node)));
+                    bench->groups().layout.hosts, bench->groups().layout.workers_per_host)));
   }
   DUNLIN_TRY(tell_asks(options, job, output, *bench));
   DUNLIN_TRY(tell_steps(options, job, output, *bench));

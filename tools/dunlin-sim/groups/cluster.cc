@@ -16,8 +16,8 @@ GroupCluster::GroupCluster(const GroupSetting& setting, const Slowdown& slowdown
   };
   add(up_, workers(), setting.within.bandwidth);
   add(down_, workers(), setting.within.bandwidth);
-  add(nic_out_, setting.layout.nodes, setting.between.bandwidth);
-  add(nic_in_, setting.layout.nodes, setting.between.bandwidth);
+  add(nic_out_, setting.layout.hosts, setting.between.bandwidth);
+  add(nic_in_, setting.layout.hosts, setting.between.bandwidth);
   iterations_.resize(static_cast<std::size_t>(workers()));
 }
 
@@ -62,13 +62,13 @@ double GroupCluster::run() {
   return static_cast<double>(all - all / 10) / seconds;
 }
 
-double GroupCluster::latency(int first_node, int last_node) const {
-  return to_seconds(first_node == last_node ? setting_.within.latency : setting_.between.latency);
+double GroupCluster::latency(int first_host, int last_host) const {
+  return to_seconds(first_host == last_host ? setting_.within.latency : setting_.between.latency);
 }
 
 void GroupCluster::add_path(Rank from, Rank to, std::vector<FluidNetwork::Link>& links) const {
-  const int out = setting_.layout.node_of(from);
-  const int in = setting_.layout.node_of(to);
+  const int out = setting_.layout.host_of(from);
+  const int in = setting_.layout.host_of(to);
   links.push_back(up_[from.index()]);
   links.push_back(down_[to.index()]);
   if (out == in) return;
@@ -89,8 +89,8 @@ void GroupCluster::all_reduce(const std::vector<Rank>& ranks, Action done) {
   for (std::size_t i = 0; i < ranks.size(); ++i)
     add_path(ranks[i], ranks[(i + 1) % ranks.size()], links);
   const double steps = 2 * static_cast<double>(ranks.size() - 1);
-  const int first = setting_.layout.node_of(ranks.front());
-  const int last = setting_.layout.node_of(ranks.back());
+  const int first = setting_.layout.host_of(ranks.front());
+  const int last = setting_.layout.host_of(ranks.back());
   transfer(steps * latency(first, last),
            setting_.model_bytes * steps / static_cast<double>(ranks.size()), std::move(links),
            std::move(done));
@@ -99,28 +99,28 @@ void GroupCluster::all_reduce(const std::vector<Rank>& ranks, Action done) {
 void GroupCluster::send(Rank from, Rank to, Action done) {
   std::vector<FluidNetwork::Link> links;
   add_path(from, to, links);
-  transfer(latency(setting_.layout.node_of(from), setting_.layout.node_of(to)),
+  transfer(latency(setting_.layout.host_of(from), setting_.layout.host_of(to)),
            setting_.model_bytes, std::move(links), std::move(done));
 }
 
 void GroupCluster::push(Rank from, Action done) {
-  const int node = setting_.layout.node_of(from);
+  const int host = setting_.layout.host_of(from);
   std::vector<FluidNetwork::Link> links{up_[from.index()]};
-  if (node != 0) {
-    links.push_back(nic_out_[static_cast<std::size_t>(node)]);
+  if (host != 0) {
+    links.push_back(nic_out_[static_cast<std::size_t>(host)]);
     links.push_back(nic_in_[0]);
   }
-  transfer(latency(node, 0), setting_.model_bytes, std::move(links), std::move(done));
+  transfer(latency(host, 0), setting_.model_bytes, std::move(links), std::move(done));
 }
 
 void GroupCluster::pull(Rank to, Action done) {
-  const int node = setting_.layout.node_of(to);
+  const int host = setting_.layout.host_of(to);
   std::vector<FluidNetwork::Link> links{down_[to.index()]};
-  if (node != 0) {
+  if (host != 0) {
     links.push_back(nic_out_[0]);
-    links.push_back(nic_in_[static_cast<std::size_t>(node)]);
+    links.push_back(nic_in_[static_cast<std::size_t>(host)]);
   }
-  transfer(latency(0, node), setting_.model_bytes, std::move(links), std::move(done));
+  transfer(latency(0, host), setting_.model_bytes, std::move(links), std::move(done));
 }
 
 }  // namespace dunlin::simulate

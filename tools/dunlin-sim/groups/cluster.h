@@ -1,9 +1,9 @@
-// GroupCluster: workers that compute and synchronize in virtual time, on nodes with shared links.
+// GroupCluster: workers that compute and synchronize in virtual time, on hosts with shared links.
 // The methods of the heterogeneity experiments (Ripples / Prague, sections 7.3 and 7.4) have it in
 // common.
 //
-// Links: each worker has a PCIe link and each node a NIC, both full duplex. A message between
-// workers of a node uses the sender's link outward and the receiver's inward; between nodes it also
+// Links: each worker has a PCIe link and each host a NIC, both full duplex. A message between
+// workers of a host uses the sender's link outward and the receiver's inward; between hosts it also
 // uses both NICs. A ring all-reduce among k workers goes around by rank. All its edges have one
 // rate; each carries 2 (k - 1) / k times the model, with 2 (k - 1) latencies.
 #pragma once
@@ -68,7 +68,7 @@ class GroupCluster {
   void all_reduce(const std::vector<Rank>& ranks, Action done);
   // One transfer of the model.
   void send(Rank from, Rank to, Action done);
-  // Transfers to and from the memory of node 0.
+  // Transfers to and from the memory of host 0.
   void push(Rank from, Action done);
   void pull(Rank to, Action done);
   // Ends the iteration of the worker, which begins the next one.
@@ -89,14 +89,14 @@ class GroupCluster {
   void begin(Rank rank);
   double compute_seconds(Rank rank) const;
   void add_path(Rank from, Rank to, std::vector<FluidNetwork::Link>& links) const;
-  double latency(int first_node, int last_node) const;
+  double latency(int first_host, int last_host) const;
   void transfer(double latency, double bytes, std::vector<FluidNetwork::Link> links, Action done);
 
   GroupSetting setting_;
   Slowdown slowdown_;
   FluidNetwork network_;
   GroupModels models_;
-  // Indexed by worker, and by node.
+  // Indexed by worker, and by host.
   std::vector<FluidNetwork::Link> up_, down_, nic_out_, nic_in_;
   std::vector<std::uint64_t> iterations_;
   std::uint64_t finished_ = 0;

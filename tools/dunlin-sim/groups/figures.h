@@ -17,7 +17,7 @@
 
 namespace dunlin::simulate {
 
-// The figures in the text of the paper, for 4 nodes of 4 workers, relative to the parameter server.
+// The figures in the text of the paper, for 4 hosts of 4 workers, relative to the parameter server.
 struct PaperSpeedup {
   std::optional<double> per_iteration;
   double overall = 0;

@@ -27,8 +27,8 @@ class GroupsCommand final : public Command {
   Result<Report> run(const Scenario& scenario) override {
     GroupSetting setting = options_.setting(scenario);
     Report report;
-    report.table = fmt::format("groups: {} nodes of {} workers, seed {}\n", setting.layout.nodes,
-                               setting.layout.workers_per_node, setting.seed);
+    report.table = fmt::format("groups: {} hosts of {} workers, seed {}\n", setting.layout.hosts,
+                               setting.layout.workers_per_host, setting.seed);
     if (const auto learning = options_.learning())
       report.table += fmt::format("learning to a loss of {:g}, at a rate of {:g}, batches of {}\n",
                                   learning->target_loss, learning->learning_rate, learning->batch);
@@ -103,7 +103,7 @@ class GroupsCommand final : public Command {
                       Report& report) {
     row["table"] = table;
     row["workers"] = setting.layout.workers();
-    row["nodes"] = setting.layout.nodes;
+    row["hosts"] = setting.layout.hosts;
     row["seed"] = setting.seed;
     row["steps"] = setting.iterations;
     row["compute_us"] = to_seconds(setting.compute) * 1e6;

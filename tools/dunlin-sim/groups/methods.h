@@ -11,7 +11,7 @@
 namespace dunlin::simulate {
 
 enum class GroupMethod : std::uint8_t {
-  kParameterServer,       // in the memory of node 0: takes gradients; sends models when it has all
+  kParameterServer,       // in the memory of host 0: takes gradients; sends models when it has all
   kAsyncParameterServer,  // there, too: takes each gradient as it arrives, and sends its model back
   kAllReduce,             // of the gradients of all workers, in every iteration
   // Models are averaged over all workers every local_section_length iterations.

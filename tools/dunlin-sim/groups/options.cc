@@ -34,7 +34,7 @@ bool is_finite(double value) {
 
 void GroupsOptions::set_defaults(Scenario& scenario) const {
   scenario.network.ranks = setting_.layout.workers();
-  scenario.network.ranks_per_host = setting_.layout.workers_per_node;
+  scenario.network.ranks_per_host = setting_.layout.workers_per_host;
   scenario.network.rack = setting_.between;
   scenario.network.host = setting_.within;
   scenario.network.shares_nic = true;
@@ -83,7 +83,7 @@ void GroupsOptions::declare_methods(CLI::App& app) {
       ->capture_default_str()
       ->group(kOwnOptions);
   app.add_flag("!--no-intra-filter", setting_.intra_filter,
-               "smart groups: do not apply the slowdown filter inside nodes, as in the paper")
+               "smart groups: do not apply the slowdown filter inside hosts, as in the paper")
       ->group(kOwnOptions);
   app.add_option("--local-section-length", setting_.local_section_length,
                  "local SGD: iterations between two averages")
@@ -216,10 +216,10 @@ Status GroupsOptions::check_numbers() const {
 }
 
 Status GroupsOptions::check_cluster(const Scenario& scenario, int workers) const {
-  const int per_node = scenario.network.ranks_per_host;
-  if (workers % per_node != 0)
+  const int per_host = scenario.network.ranks_per_host;
+  if (workers % per_host != 0)
     return {Code::kInvalidArgument,
-            fmt::format("groups: {} ranks do not fill nodes of {}", workers, per_node)};
+            fmt::format("groups: {} ranks do not fill hosts of {}", workers, per_host)};
   if (workers < 2 || setting_.slow_worker < 0 || setting_.slow_worker >= workers)
     return {
         Code::kInvalidArgument,
@@ -256,8 +256,8 @@ nlohmann::ordered_json GroupsOptions::to_json() const {
 GroupSetting GroupsOptions::setting(const Scenario& scenario, int workers) const {
   if (workers == 0) workers = scenario.network.ranks;
   GroupSetting setting = setting_;
-  setting.layout.workers_per_node = scenario.network.ranks_per_host;
-  setting.layout.nodes = workers / scenario.network.ranks_per_host;
+  setting.layout.workers_per_host = scenario.network.ranks_per_host;
+  setting.layout.hosts = workers / scenario.network.ranks_per_host;
   setting.between = scenario.network.rack;
   setting.within = scenario.network.host;
   setting.compute = scenario.compute;

@@ -9,7 +9,7 @@
 #include "collectives/waiting/lookup_backoff.h"
 #include "transports/fabric.h"
 
-namespace dunlin::collective::partial {
+namespace dunlin::collective {
 
 class Meeting {
  public:
@@ -48,4 +48,4 @@ class Meeting {
   std::optional<TimePoint> failing_since_;
 };
 
-}  // namespace dunlin::collective::partial
+}  // namespace dunlin::collective

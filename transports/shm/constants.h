@@ -29,12 +29,13 @@ inline constexpr auto kOpenersInterval = std::chrono::milliseconds(5);
 // some 200 us, beside which a system call is nothing.
 inline constexpr std::size_t kProcessMemoryBatch = std::size_t{1} << 20;
 
-// The most copies on GPUs that a lane has in progress, together with the notifications and flushes
-// behind them. Beyond that, the lane is busy. A launch takes a few microseconds, so a full queue is
-// some 100 us of work for a GPU: far more than the time between two calls of progress().
 // The most bytes that a lane holds at a time between GPU memory and memory of another process that
 // is not mapped; an operation of more is carried out alone.
 inline constexpr std::size_t kMostDetourBytes = std::size_t{64} << 20;
+
+// The most copies on GPUs that a lane has in progress, together with the notifications and flushes
+// behind them. Beyond that, the lane is busy. A launch takes a few microseconds, so a full queue is
+// some 100 us of work for a GPU: far more than the time between two calls of progress().
 inline constexpr std::size_t kGpuQueueDepth = 64;
 
 // How long a lane that is closed waits for its copies, and a transport that ends for peers to close

@@ -15,9 +15,9 @@ are the fastest, as peers on this host read them in place.
 
 Arrays in the memory of an NVIDIA GPU, which have `__dlpack__` or `__cuda_array_interface__` (those of PyTorch, CuPy,
 Numba, JAX), can be given to all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, neighbor_average and
-their start_... forms, and to Window. Input and output are on the same GPU. A call is ordered behind the stream that the array names. Its result is
-complete, for all streams, when the call returns or Request.wait() does. Without `out=`, the result is a
-`dunlin.GpuArray`, which those packages read without copying.
+their start_... forms, and to Window. Input and output are on the same GPU. A call is ordered behind the stream that the
+array names. Its result is complete, for all streams, when the call returns or Request.wait() does. Without `out=`, the
+result is a `dunlin.GpuArray`, which those packages read without copying.
 
 Errors are subclasses of `dunlin.Error`. Every wait has a deadline (DUNLIN_DEADLINE, 30 s). Any thread may call. If
 several threads use one communicator, their calls need an order that is the same on all ranks. Calls that wait let other

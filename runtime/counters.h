@@ -21,7 +21,7 @@ struct PeerCounters {
   std::uint64_t gets = 0;
   std::uint64_t get_bytes = 0;
   std::uint64_t atomics = 0;
-  std::uint64_t busy = 0;           // operations that flow control refused
+  std::uint64_t busy = 0;           // operations that were refused for now
   std::uint64_t messages_sent = 0;  // channel messages
   std::uint64_t messages_received = 0;
   std::uint64_t credit_waits = 0;  // sends that had to wait for a free slot

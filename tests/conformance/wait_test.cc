@@ -1,15 +1,12 @@
 // Waiting, and progressing seldom, over every transport: a sleeping rank is woken, a rank that
 // computes can be connected to, and a wait for a rank that never answers ends at its deadline.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include <atomic>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
-#include "tests/support/ranks.h"
+#include "tests/conformance/shared.h"
 
 namespace dunlin::testing {
 namespace {
@@ -136,35 +133,6 @@ TEST(WaitForSurvivors, ADeathThatTheConditionSurvivesIsNotReported) {
             });
 }
 
-// A number that is 0 in the beginning, and that all ranks share, be they threads or processes.
-class SharedCount {
- public:
-  SharedCount() {
-    void* const memory = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    count_ = new (memory) std::atomic<int>(0);
-  }
-  ~SharedCount() { munmap(count_, sizeof *count_); }
-  SharedCount(const SharedCount&) = delete;
-  SharedCount& operator=(const SharedCount&) = delete;
-
-  void add() const { ++*count_; }
-  // Sleeps until the number is at least this, and makes no progress meanwhile. False: in vain.
-  bool sleep_until(int least) const {
-    const auto limit =
-        std::chrono::steady_clock::now() + timeout_factor() * std::chrono::seconds(20);
-    while (*count_ < least) {
-      if (std::chrono::steady_clock::now() > limit) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-  }
-
- private:
-  std::atomic<int>* count_;
-};
-
 bool connects_by_progress_of_both() {
   return Config::from_environment().value().transports.front() == "ucx";
 }
@@ -180,7 +148,8 @@ TEST_P(WaitTest, WhatALaneHasTakenNeedsNoProgressOfItsOwner) {
       ASSERT_TRUE(fabric.bootstrap().publish("allocated", {}).is_ok());
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       EXPECT_TRUE(progress_until(fabric, [&] { return fabric.board().sequence(cell) == 1; }));
-      return arrived.add();
+      arrived->fetch_add(1);
+      return;
     }
     ASSERT_TRUE(
         fabric.bootstrap().lookup("allocated", timeout_factor() * std::chrono::seconds(10)));
@@ -189,7 +158,7 @@ TEST_P(WaitTest, WhatALaneHasTakenNeedsNoProgressOfItsOwner) {
     ASSERT_TRUE(post(fabric, [&] {
                   return (*link)->data().notify(notification(cell, 1), nullptr);
                 }).is_ok());
-    EXPECT_TRUE(arrived.sleep_until(1));
+    EXPECT_TRUE(await_count(arrived, 1));
   });
 }
 
@@ -204,8 +173,8 @@ TEST_P(WaitTest, TheFirstBarrierNeedsNoProgressOfRanksThatHaveReturned) {
               const auto communicator = collective::Communicator::create(fabric, {}).value();
               const Status status = communicator->barrier();
               EXPECT_TRUE(status.is_ok()) << status.to_string();
-              returned.add();
-              EXPECT_TRUE(returned.sleep_until(kRanks));
+              returned->fetch_add(1);
+              EXPECT_TRUE(await_count(returned, kRanks));
             });
 }
 

@@ -95,7 +95,8 @@ inline constexpr int kFruitlessConnections = 20;
 
 // How long a lane that needs a connection waits for an idle one to be given up, if the process has
 // as many as it should. After that it is made all the same, so that lanes which cannot be idle,
-// because their peers are late, hold up no other lane.
+// because their peers are late, hold up no other lane. A lane's first connection is kept for so
+// long for the operation that it was made for, which the lane's user tries again.
 inline constexpr auto kPlaceTimeout = std::chrono::seconds(1);
 
 // An end that was asked to leave its place, and has not left after this time, is taken to be busy.

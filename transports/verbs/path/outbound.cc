@@ -77,6 +77,7 @@ void Outbound::leave_place() {
 
 bool Outbound::begin_to_leave() {
   if (!connection_.is_connected() || ring_.has_unposted() || !services_.empty()) return false;
+  if (!was_used_ && engine_.context().clock.now() < unused_until_) return false;
   is_leaving_ = true;
   leaving_at_ = ring_.tail();
   go_on_leaving();
@@ -107,6 +108,7 @@ Status Outbound::settle(const Answer& answer) {
 }
 
 void Outbound::go_on() {
+  if (!was_used_) unused_until_ = engine_.context().clock.now() + kPlaceTimeout;
   const bool may_be_asked = rail_ == 0 && !engine_.connects_at_once();
   // One that waits since an earlier connection is enough.
   const bool waits =

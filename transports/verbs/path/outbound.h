@@ -4,8 +4,9 @@
 // Operations keep their posting order, and the queue pair keeps it, too: a WRITE and the
 // notification behind it (a WRITE_WITH_IMM) are carried out in order at the receiver, and the
 // completion of the latter shows there all bytes before it. Operations wait while the send queue or
-// the peer's mailbox is full, and while the connection is made again. A lane's user is told that the
-// lane is busy until it was connected for the first time.
+// the peer's mailbox is full, while rails carry a large put before them, and while the connection
+// is made again. A lane's user is told that the lane is busy until it was connected for the first
+// time.
 //
 // Four classes share the work: SendRing holds the operations, SendWindow does the flow control,
 // SenderConnection makes the connection, and reestablishes it when it was lost, and LandingWatch
@@ -70,10 +71,13 @@ class Outbound final : public SenderConnection::Owner {
   const Status& failure() const { return connection_.failure(); }
   bool is_empty() const { return ring_.is_empty(); }
   bool has_room(std::uint64_t operations) const { return ring_.has_room(operations); }
-  // Whether it takes operations of the lane's user. It takes none before it was connected: they
-  // would wait for this process's progress, and the user may make none for long once they are taken.
-  bool takes(std::uint64_t operations) const {
-    return connection_.was_connected() && has_room(operations);
+  // Whether it takes operations of the lane's user, which are posted then. It takes none before it
+  // was connected: they would wait for this process's progress, and the user may make none for long
+  // once they are taken.
+  bool takes(std::uint64_t operations) {
+    if (!connection_.was_connected() || !has_room(operations)) return false;
+    was_used_ = true;
+    return true;
   }
   std::uint64_t completed() const { return ring_.completed(); }
   // The scope of the peer's device; nothing unless both devices have atomics.
@@ -185,6 +189,8 @@ class Outbound final : public SenderConnection::Owner {
   std::uint64_t told_at_ = UINT64_MAX;
   ConnectionShare<Outbound>& share_;
   std::uint64_t last_use_ = 0;
+  bool was_used_ = false;         // by the lane's user
+  TimePoint unused_until_{};      // when a connection that is for the first use may be given up
   bool is_leaving_ = false;       // to rest as soon as it can
   bool is_asked_ = false;         // by the peer: use is no reason to stay
   std::uint64_t leaving_at_ = 0;  // tail of the ring when it began to leave

@@ -9,8 +9,7 @@
 // owner is told, and decides what that means for its operations.
 //
 // A connection that was at rest has no deadline. Nothing was lost, and the peer may have something
-// else to do: an open connection would take operations meanwhile, too. So it is tried again for as
-// long as the bootstrap calls the peer present.
+// else to do. So it is tried again for as long as the bootstrap calls the peer present.
 //
 // A peer that refuses a connection for now is asked again, even for a first connection. If this end
 // lacks what a queue pair takes, it tries again until DUNLIN_DEADLINE has passed, and then the

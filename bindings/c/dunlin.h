@@ -106,8 +106,7 @@ dunlin_communicator* dunlin_world(dunlin_job* job);
 int dunlin_rank(const dunlin_communicator* communicator);
 int dunlin_size(const dunlin_communicator* communicator);
 /* Collective: members that give the same color form a communicator, ordered by key and then by
- * rank.
- */
+ * rank. No other call on `communicator` may overlap it; other calls may. */
 dunlin_code dunlin_split(dunlin_communicator* communicator, int color, int key,
                          dunlin_communicator** part);
 /* Collective: makes a communicator of all ranks whose memory, which dunlin_allocate() returns, is
@@ -293,7 +292,7 @@ typedef struct dunlin_groups_options {
   /* Smart groups leave out ranks that are this many iterations or more behind the rank that asks;
    * default: 4. */
   uint64_t slowdown_threshold;
-  /* Ranks are numbered host by host. Give both, or none; default: as the job runs. */
+  /* Ranks are numbered host by host. Give both, or none; default: those of the job. */
   int hosts;
   int workers_per_host;
   uint64_t seed; /* default: 1 */

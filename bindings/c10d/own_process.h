@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <string>
-#include <utility>
 
 #include "runtime/status.h"
 
@@ -14,9 +13,8 @@ namespace dunlin::torch_backend {
 
 // The error in a child for an object ("the group") of its parent.
 inline Status belongs_to_parent(const char* what) {
-  std::string message(what);
-  message += " belongs to the parent process: after fork(), make a new group";
-  return {Code::kClosed, std::move(message)};
+  const std::string which(what);
+  return {Code::kClosed, which + " belongs to the parent process: after fork(), make a new group"};
 }
 
 class OwnProcess {

@@ -100,8 +100,8 @@ class GroupAverage {
     options.groups.slowdown_threshold =
         given.read<std::uint64_t>("slowdown_threshold", slowdown_threshold);
     if (!layout.is_none()) {
-      const auto nodes = given.read<std::pair<int, int>>("layout", layout);
-      options.groups.layout = {nodes.first, nodes.second};
+      const auto hosts = given.read<std::pair<int, int>>("layout", layout);
+      options.groups.layout = {hosts.first, hosts.second};
     }
     options.groups.seed = given.read<std::uint64_t>("seed", seed);
     if (!gpu.is_none()) options.gpu = given.read<int>("gpu", gpu);

@@ -25,7 +25,7 @@ class GroupAverage {
     std::size_t count = 0;  // floats in a model
     collective::GroupSource source = collective::GroupSource::kSmart;
     // The default layout (one worker) stands for the job's hosts if all have the same number of
-    // consecutive ranks, and otherwise for a node per rank. The group size is limited to the number
+    // consecutive ranks, and otherwise for a host per rank. The group size is limited to the number
     // of ranks.
     collective::GroupOptions groups;
     // The GPU, by its number in this process, in whose memory all models are; empty: host memory.

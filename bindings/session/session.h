@@ -38,9 +38,9 @@ class GpuCollectives;
 // on it then return kClosed.
 struct CommunicatorSlot {
   std::unique_ptr<collective::Communicator> communicator;  // null: released
-  std::string name;
-  int splits = 0;  // calls of split() for it
-  Status failure;  // kPeerDead after a member's death; every later call returns it
+  std::string name;  // the names of those that are split off begin with it
+  int splits = 0;    // calls of split() for it
+  Status failure;    // kPeerDead after a member's death; every later call returns it
   // kClosed once a call could not be made at this rank. Every later call returns this status,
   // because it would not match the calls of the other members. Earlier calls continue.
   Status missed;
@@ -125,11 +125,12 @@ class Session {
   // Returns kUnavailable in a job whose members may change or have, as `what` needs all its ranks.
   Status check_fixed(std::string_view what) const;
 
-  // Collective, as in communicator.h. If one member lacks what it takes, it is an error at all
-  // members of the parent. Other threads may make calls meanwhile, but for communicators of GPUs.
+  // Collective, as in communicator.h. No other call on the parent may overlap it. Other threads may
+  // make other calls meanwhile; they wait only if the parent is a communicator of GPUs. A member
+  // that cannot prepare its part is an error at all members, but for communicators of GPUs.
   // release() waits until all operations of a communicator of split() are over at all members, and
   // drops it.
-  Result<CommunicatorHandle> split(const CommunicatorHandle& parent, int color, int key);
+  Result<CommunicatorHandle> split(CommunicatorHandle parent, int color, int key);
   // Makes a communicator of all ranks with the memory of a GPU, which `gpu` numbers in this
   // process. Collective. release() drops it.
   Result<CommunicatorHandle> on_gpu(int gpu);
@@ -247,11 +248,10 @@ class Session {
   Result<CommunicatorHandle> adopt(std::string name,
                                    std::unique_ptr<collective::Communicator> communicator,
                                    const Interrupt& check = {});
-  // Collective over `witnesses`, who include the members: form(), after they have agreed that each
-  // member has prepared its part.
+  // Collective over `witnesses`, which include the members: form(), after they have agreed that
+  // each member has prepared its part.
   Result<CommunicatorHandle> form_together(std::string name, std::vector<Rank> members,
-                                           std::optional<int> gpu,
-                                           const CommunicatorHandle& witnesses,
+                                           std::optional<int> gpu, CommunicatorHandle witnesses,
                                            std::string_view what);
   void enter();
   void leave();

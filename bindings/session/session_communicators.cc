@@ -121,7 +121,7 @@ void Session::advance_releases() {
   has_releases_ = !pending_releases_.empty() || !new_releases_.empty();
 }
 
-Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
+Result<CommunicatorHandle> Session::split(CommunicatorHandle parent, int color, int key) {
   std::string name;
   {
     const Stay stay(*this);
@@ -138,20 +138,26 @@ Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int 
     std::int32_t key;
     std::int32_t rank;  // in the job
   };
-  const Choice own{color, key, job_.rank.value()};
-  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&own);
-  DUNLIN_ASSIGN(const auto gathered,
-                gather(*this, parent, {bytes, bytes + sizeof own}, "split", {}));
-  std::vector<Choice> part;
-  for (std::size_t at = 0; at < gathered.size(); at += sizeof own) {
-    Choice choice{};
-    std::memcpy(&choice, &gathered[at], sizeof choice);
-    if (choice.color == color) part.push_back(choice);
-  }
-  std::ranges::stable_sort(part, {}, &Choice::key);
+  constexpr std::string_view kWhat = "splitting a communicator";
   std::vector<Rank> members;
-  for (const Choice& each : part) members.emplace_back(each.rank);
-  return form_together(std::move(name), std::move(members), {}, parent, "splitting a communicator");
+  Status status = without_exceptions(kWhat, [&]() -> Status {
+    const Choice own{color, key, job_.rank.value()};
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&own);
+    DUNLIN_ASSIGN(const auto gathered,
+                  gather(*this, parent, {bytes, bytes + sizeof own}, "split", {}));
+    std::vector<Choice> part;
+    for (std::size_t at = 0; at < gathered.size(); at += sizeof own) {
+      Choice choice{};
+      std::memcpy(&choice, &gathered[at], sizeof choice);
+      if (choice.color == color) part.push_back(choice);
+    }
+    std::ranges::stable_sort(part, {}, &Choice::key);
+    for (const Choice& each : part) members.emplace_back(each.rank);
+    return Status::ok();
+  });
+  // A rank whose wait has failed comes to the agreement all the same: the others may have gathered.
+  if (!status.is_ok()) return agree(*this, parent, std::move(status), kWhat, {}, {});
+  return form_together(std::move(name), std::move(members), {}, std::move(parent), kWhat);
 }
 
 Result<CommunicatorHandle> Session::on_gpu(int gpu) {
@@ -162,7 +168,7 @@ Result<CommunicatorHandle> Session::on_gpu(int gpu) {
 // A rank without its part, for want of memory for example, meets the others all the same.
 Result<CommunicatorHandle> Session::form_together(std::string name, std::vector<Rank> members,
                                                   std::optional<int> gpu,
-                                                  const CommunicatorHandle& witnesses,
+                                                  CommunicatorHandle witnesses,
                                                   std::string_view what) {
   std::optional<Status> met;
   const auto meet = [&](const Interrupt& interrupt) {

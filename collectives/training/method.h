@@ -94,8 +94,8 @@ struct MethodOptions {
   std::string algorithm;
   // Straggler ring: which rank is late.
   collective::LatenessOptions lateness;
-  // Partial all-reduce: where groups come from, and the generator's options. Without a layout,
-  // it is that of the job's hosts.
+  // Partial all-reduce: where groups come from, and the generator's options. A layout that
+  // is not given is that of the job's hosts.
   collective::GroupSource groups = collective::GroupSource::kSmart;
   collective::GroupOptions generator;
   std::uint64_t seed = 1;

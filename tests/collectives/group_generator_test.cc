@@ -102,7 +102,7 @@ TEST(GroupGenerator, AGlobalDivisionServesAllAtOnce) {
   EXPECT_EQ(bench.generator.groups_made(), 2u);
 }
 
-TEST(GroupGenerator, InterIntraMeetsHeadsThenNodes) {
+TEST(GroupGenerator, InterIntraMeetsHeadsThenHosts) {
   // Fig. 12: first a head worker of each host meets other hosts, and the others stay; then whole
   // hosts meet.
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -29,7 +29,7 @@ std::string row(const StaticSchedule& schedule, std::uint64_t iteration) {
   return text;
 }
 
-TEST(StaticSchedule, IsThePapersForFourNodesOfFourWorkers) {
+TEST(StaticSchedule, IsThePapersForFourHostsOfFourWorkers) {
   const auto schedule = StaticSchedule::make({4, 4}).value();
   for (const std::uint64_t cycle : {0, 4, 400}) {
     //                                   W0       W4       W8       W12

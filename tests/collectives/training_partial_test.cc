@@ -34,12 +34,12 @@ bool spreads(const StaticSchedule& schedule, Rank first) {
 }
 
 TEST(TrainingPartialTest, ARequestToStopSpreadsThroughStaticGroupsInTwoPeriods) {
-  for (int nodes = 1; nodes <= 12; ++nodes) {
+  for (int hosts = 1; hosts <= 12; ++hosts) {
     for (int workers = 1; workers <= 9; ++workers) {
-      const auto schedule = StaticSchedule::make({nodes, workers});
+      const auto schedule = StaticSchedule::make({hosts, workers});
       ASSERT_TRUE(schedule.is_ok());
-      for (int rank = 0; rank < nodes * workers; ++rank)
-        EXPECT_TRUE(spreads(*schedule, Rank(rank))) << nodes << " x " << workers << ": " << rank;
+      for (int rank = 0; rank < hosts * workers; ++rank)
+        EXPECT_TRUE(spreads(*schedule, Rank(rank))) << hosts << " x " << workers << ": " << rank;
     }
   }
 }
@@ -57,7 +57,7 @@ TEST(TrainingPartialTest, LayoutsThatDoNotSuitAreRefused) {
   EXPECT_EQ(training::check(options, 6).code(), Code::kInvalidArgument);
 }
 
-TEST(TrainingPartialTest, NodesAreHostsUnlessSaid) {
+TEST(TrainingPartialTest, HostsAreThoseOfTheJobUnlessSaid) {
   MethodOptions options;
   options.generator.group_size = 3;
   EXPECT_EQ(training::groups_of(options, 8, 4).layout, (collective::WorkerLayout{2, 4}));

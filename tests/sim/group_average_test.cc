@@ -72,8 +72,8 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     constexpr GroupSource kSources[] = {GroupSource::kSmart, GroupSource::kRandom,
                                         GroupSource::kBuffered};
     options.source = kSources[seed % 3];
-    const bool has_nodes = size % 2 == 0 && seed % 4 < 2;
-    options.groups.layout = has_nodes ? WorkerLayout{2, size / 2} : WorkerLayout{1, size};
+    const bool has_hosts = size % 2 == 0 && seed % 4 < 2;
+    options.groups.layout = has_hosts ? WorkerLayout{2, size / 2} : WorkerLayout{1, size};
     options.groups.group_size = std::clamp(size, 2, 2 + static_cast<int>(seed / 3 % 2));
     options.groups.seed = seed;
     // Many steps per reduce, so that deaths hit all of them.

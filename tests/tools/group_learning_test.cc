@@ -274,9 +274,9 @@ TEST(GroupSweeps, FindTheComputationThatGivesTheRatio) {
 
 TEST(GroupSweeps, AllReduceScalesAndAServerDoesNot) {
   std::vector<ScaleBlock> blocks;
-  for (const int nodes : {4, 32}) {
+  for (const int hosts : {4, 32}) {
     GroupSetting setting;
-    setting.layout = {nodes, 4};
+    setting.layout = {hosts, 4};
     setting.iterations = 30;
     auto points = compare_methods(setting, {{}, {5, false}}, std::nullopt);
     ASSERT_TRUE(points.is_ok()) << points.status().to_string();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "runtime/files/output_file.h"
 #include "runtime/files/read_file.h"
@@ -69,12 +70,19 @@ Tuning from_json(const Json& json) {
   return tuning;
 }
 
+// What an exception says, without the JSON library's name for it.
+std::string_view plain(std::string_view what) {
+  if (!what.starts_with("[json.exception.")) return what;
+  const auto end = what.find("] ");
+  return end == what.npos ? what : what.substr(end + 2);
+}
+
 template <typename Parse>
 auto guarded(const std::string& what, Parse&& parse) -> Result<decltype(parse())> {
   try {
     return parse();
   } catch (const std::exception& error) {
-    return Status(Code::kCorrupted, fmt::format("{}: {}", what, error.what()));
+    return Status(Code::kCorrupted, fmt::format("{}: {}", what, plain(error.what())));
   }
 }
 

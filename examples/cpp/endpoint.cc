@@ -1,39 +1,20 @@
 // Two processes that no launcher has started: one writes into the other's memory, and says so.
 //
-//     example_endpoint > blob &         # waits for a peer; the blob is a secret
-//     example_endpoint --write < blob   # writes to it
-//
-// With --pair, it starts the second process by itself.
+//     example_endpoint | example_endpoint write             # on one host
+//     example_endpoint | ssh HOST example_endpoint write    # on two hosts
 #include <dunlin/endpoint.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 
 using namespace std::chrono_literals;
 
-namespace {
-
-std::string to_hex(const dunlin::Bytes& bytes) {
-  std::string text;
-  char digits[3];
-  for (const std::byte byte : bytes) {
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(byte));
-    text += digits;
-  }
-  return text;
-}
-
-dunlin::Bytes from_hex(const std::string& text) {
-  dunlin::Bytes bytes;
-  for (std::size_t at = 0; at + 1 < text.size(); at += 2)
-    bytes.push_back(std::byte(std::strtoul(text.substr(at, 2).c_str(), nullptr, 16)));
-  return bytes;
-}
-
-// Waits for a peer, tells it where to write, and prints what it has written.
-dunlin::Status serve(dunlin::Endpoint& endpoint) {
+// Hands out the blob, which is a secret, tells the peer where to write, and prints what it wrote.
+static dunlin::Status serve() {
+  DUNLIN_ASSIGN(auto endpoint, dunlin::Endpoint::open());
+  const dunlin::Bytes blob = endpoint.blob();
+  std::fwrite(blob.data(), 1, blob.size(), stdout);
+  std::fclose(stdout);
   char inbox[64] = "";
   DUNLIN_ASSIGN(const auto memory, endpoint.wrap(inbox, sizeof inbox));
   DUNLIN_ASSIGN(auto peer, endpoint.accept(60s));
@@ -43,7 +24,7 @@ dunlin::Status serve(dunlin::Endpoint& endpoint) {
   return endpoint.deregister(memory);
 }
 
-dunlin::Status write_to(const dunlin::Bytes& blob) {
+static dunlin::Status write_to(const dunlin::Bytes& blob) {
   char text[64] = "written by a process of another family";
   DUNLIN_ASSIGN(auto endpoint, dunlin::Endpoint::open());
   DUNLIN_ASSIGN(const auto memory, endpoint.wrap(text, sizeof text));
@@ -57,34 +38,10 @@ dunlin::Status write_to(const dunlin::Bytes& blob) {
   return peer.send({});
 }
 
-dunlin::Status write_from_input() {
-  char blob[512] = "";
-  if (std::scanf("%511s", blob) != 1)
-    return {dunlin::Code::kInvalidArgument, "no blob in the input"};
-  return write_to(from_hex(blob));
-}
-
-// Starts the writer with a pipe as its input.
-FILE* start_writer(const char* program) {
-  return popen((std::string(program) + " --write").c_str(), "w");
-}
-
-dunlin::Status run(int argc, char** argv) {
-  const std::string mode = argc == 2 ? argv[1] : "";
-  if (mode == "--write") return write_from_input();
-  DUNLIN_ASSIGN(auto endpoint, dunlin::Endpoint::open({.is_host_only = mode == "--pair"}));
-  FILE* const to = mode == "--pair" ? start_writer(argv[0]) : stdout;
-  std::fprintf(to, "%s\n", to_hex(endpoint.blob()).c_str());
-  std::fflush(to);
-  const dunlin::Status served = serve(endpoint);
-  if (to != stdout && pclose(to) != 0) return {dunlin::Code::kInternal, "the writer has failed"};
-  return served;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const dunlin::Status status = run(argc, argv);
+int main(int argc, char**) {
+  dunlin::Bytes blob(512);
+  if (argc > 1) blob.resize(std::fread(blob.data(), 1, blob.size(), stdin));
+  const dunlin::Status status = argc > 1 ? write_to(blob) : serve();
   if (!status.is_ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
   return status.is_ok() ? 0 : 1;
 }

@@ -191,6 +191,8 @@ int main(int argc, char** argv) {
                  "unix:PATH or at a port of the loopback interface, and show nothing")
       ->type_name("ADDRESS");
   add_json_options(app, options.json);
+  for (const char* const other : {"--json", "--json-out"})
+    app.get_option("--list")->excludes(app.get_option(other));
   app.footer(
       "A rank holds up others if they lose 10 % of a rank's time because of it, and twice as much "
       "as because of other ranks. A wait for a rank that waits itself counts against that for "

@@ -23,8 +23,8 @@ class GroupAverage(_dunlin.GroupAverage):
         "random" and "buffered": it forms them at random. "static": by a fixed schedule, for ranks of equal speed.
     group_size: the largest number of ranks in a group.
     slowdown_threshold: "smart" puts no rank in a group with ranks that are this many iterations behind it.
-    layout: (hosts, ranks per host), where ranks are numbered host by host. None: those of the job. Groups prefer ranks of one
-        host.
+    layout: (hosts, ranks per host), where ranks are numbered host by host. None: those of the job. Groups prefer ranks
+        of one host.
     seed: of the random choices.
     name: for error messages.
     gpu: the number of the GPU in whose memory the models are, on all ranks; numbers may differ. None: host memory.

@@ -1,6 +1,7 @@
 #include "tools/dunlin-perf/job/shared.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -121,9 +122,21 @@ Result<Shared> read(const Json& json) {
   return options;
 }
 
+// A rank takes a few times its largest size, and may still find that there is too little.
+std::size_t memory_of_host() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 std::string problem_of_sizes(const Shared& options) {
   if (options.sizes.empty()) return "no size to measure";
-  if (std::ranges::max(options.sizes) > kLargestSize) return "a size larger than any memory";
+  const std::size_t largest = std::ranges::max(options.sizes);
+  if (largest > kLargestSize) return "a size larger than any memory";
+  if (options.memory.kind != MemoryChoice::Kind::kCuda && largest > memory_of_host()) {
+    return fmt::format("a size of {}, on a host with {} of memory",
+                       format_bytes(static_cast<double>(largest)),
+                       format_bytes(static_cast<double>(memory_of_host())));
+  }
   if (options.bench == Bench::kPutLatency && std::ranges::min(options.sizes) == 0)
     return "a put of 0 bytes has no last byte to poll: sizes begin at 1";
   return "";

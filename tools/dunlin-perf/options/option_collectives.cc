@@ -79,7 +79,7 @@ void Parser::declare_float_type(CLI::App& app) {
 }
 
 void Parser::declare_straggler_ring(CLI::App& app) {
-  declare_sizes(app);
+  declare_sweep(app);
   const CLI::Validator time(time_option({.high = kLongestStep, .bare_unit = "ms"}), "");
   app.add_option("--step", words_.step_ms, "time of a step of a rank")
       ->transform(time)

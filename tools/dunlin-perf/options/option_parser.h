@@ -46,8 +46,9 @@ class Parser {
   void declare_meetings(CLI::App& app);
   void declare_own(CLI::App& app);
   void declare_connecting(CLI::App& app);
-  void declare_measuring(CLI::App& app);
+  void declare_measuring(CLI::App& app, Bench bench);
   void declare_sizes(CLI::App& app);
+  void declare_sweep(CLI::App& app);
   void declare_checks(CLI::App& app);
   void declare_histogram(CLI::App& app);
   void declare_depth(CLI::App& app, const char* names, const char* help);

@@ -128,7 +128,7 @@ CLI::App* Parser::add(CLI::App& app, Bench bench, const char* help) {
   sub->callback([this, bench] { options_.bench = bench; });
   declare_own(*sub);
   declare_connecting(*sub);
-  if (bench != Bench::kConsistency) declare_measuring(*sub);
+  if (bench != Bench::kConsistency) declare_measuring(*sub, bench);
   declare_memory(*sub, bench);
   return sub;
 }
@@ -162,10 +162,21 @@ void Parser::declare_connecting(CLI::App& app) {
   add_json_options(app, options_.json, kThisSide);
 }
 
-void Parser::declare_measuring(CLI::App& app) {
+void Parser::declare_measuring(CLI::App& app, Bench bench) {
+  app.add_option("--qp-count", options_.queue_pairs,
+                 "queue pairs per port over which the verbs transport stripes large puts; "
+                 "default: DUNLIN_VERBS_QP_COUNT")
+      ->check(CLI::Range(std::uint32_t{1}, kMostQueuePairs))
+      ->group(kMeasurement);
+  if (bench == Bench::kTune) return;  // the tuner repeats as often as it takes
+  app.add_option("--warmup", options_.warmup,
+                 "untimed repetitions before the timed ones; default: a tenth of them")
+      ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
+      ->group(kMeasurement);
   CLI::Option* const iterations = app.add_option("--iterations", options_.iterations,
                                                  "timed repetitions; default: chosen by size");
   iterations->check(CLI::Range(std::uint64_t{1}, kMostIterations))->group(kMeasurement);
+  if (bench == Bench::kStragglerRing) return;
   app.add_option("--duration", words_.seconds,
                  "measure this long for each size, instead of a number of repetitions")
       ->transform(CLI::Validator(
@@ -174,15 +185,6 @@ void Parser::declare_measuring(CLI::App& app) {
           ""))
       ->type_name("TIME")
       ->excludes(iterations)
-      ->group(kMeasurement);
-  app.add_option("--qp-count", options_.queue_pairs,
-                 "queue pairs per port over which the verbs transport stripes large puts; "
-                 "default: DUNLIN_VERBS_QP_COUNT")
-      ->check(CLI::Range(std::uint32_t{1}, kMostQueuePairs))
-      ->group(kMeasurement);
-  app.add_option("--warmup", options_.warmup,
-                 "untimed repetitions before the timed ones; default: a tenth of them")
-      ->check(CLI::Range(std::uint64_t{0}, kMostIterations))
       ->group(kMeasurement);
 }
 
@@ -219,6 +221,11 @@ void Parser::declare_histogram(CLI::App& app) {
 }
 
 void Parser::declare_sizes(CLI::App& app) {
+  declare_sweep(app);
+  declare_checks(app);
+}
+
+void Parser::declare_sweep(CLI::App& app) {
   const CLI::Validator size(size_option({.high = kLargestSize}), "");
   app.add_option("--size", words_.sizes, "bytes, such as 8,64,1K,1M")
       ->transform(size)
@@ -235,7 +242,6 @@ void Parser::declare_sizes(CLI::App& app) {
       ->type_name("SIZE")
       ->default_str("4M")
       ->group(kMeasurement);
-  declare_checks(app);
 }
 
 void Parser::declare_checks(CLI::App& app) {

@@ -127,9 +127,9 @@ class Session {
 
   // Collective, as in communicator.h. No other call on the parent may overlap it. Other threads may
   // make other calls meanwhile; they wait only if the parent is a communicator of GPUs. A member
-  // that cannot prepare its part is an error at all members, but for communicators of GPUs.
-  // release() waits until all operations of a communicator of split() are over at all members, and
-  // drops it.
+  // that cannot prepare its part is an error at all members, but for communicators of GPUs. It
+  // takes at most two config().deadlines to find out that a member does not come. release() waits
+  // until all operations of a communicator of split() are over at all members, and drops it.
   Result<CommunicatorHandle> split(CommunicatorHandle parent, int color, int key);
   // Makes a communicator of all ranks with the memory of a GPU, which `gpu` numbers in this
   // process. Collective. release() drops it.

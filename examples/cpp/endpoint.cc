@@ -13,8 +13,8 @@ using namespace std::chrono_literals;
 static dunlin::Status serve() {
   DUNLIN_ASSIGN(auto endpoint, dunlin::Endpoint::open());
   const dunlin::Bytes blob = endpoint.blob();
-  std::fwrite(blob.data(), 1, blob.size(), stdout);
-  std::fclose(stdout);
+  const bool is_out = std::fwrite(blob.data(), 1, blob.size(), stdout) == blob.size();
+  if (std::fclose(stdout) != 0 || !is_out) return {dunlin::Code::kIoError, "standard output"};
   char inbox[64] = "";
   DUNLIN_ASSIGN(const auto memory, endpoint.wrap(inbox, sizeof inbox));
   DUNLIN_ASSIGN(auto peer, endpoint.accept(60s));

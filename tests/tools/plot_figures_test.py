@@ -185,8 +185,8 @@ class FigureTest(unittest.TestCase):
                             ("barrier, shm (no payload)", 1)):
             self.assertEqual(texts.count(text), count, text)
         self.assertIn("no line with", self.plot("perf", "--out", "x.png", self.perf("consistency"), expect=1))
-        bad = self.changed(puts, lambda lines: lines[0].pop("transport"))
-        self.assertIn("the field 'transport' is missing", self.plot("perf", "--out", "x.png", bad, expect=1))
+        bad = self.changed(puts, lambda lines: lines[0].update(size="many"))
+        self.assertIn(f"{bad}: not as Dunlin's programs write it: ", self.plot("perf", "--out", "x.png", bad, expect=1))
 
     def test_schedule(self):
         path = self.folder / "schedule.jsonl"

@@ -232,7 +232,8 @@ TEST_F(VerbsScaleTest, APeerThatMakesNoProgressIsWaitedFor) {
           if (fabric.rank() == Rank(0)) {
             for (int peer = 1; peer < kPeers; ++peer) notify(peer, number);
           } else {
-            std::this_thread::sleep_for(timeout_factor() * 3 * kDeadline / 2);
+            std::this_thread::sleep_for(timeout_factor() *
+                                        (kDeadline + std::chrono::milliseconds(500)));
             EXPECT_TRUE(await_cell(fabric, memory.cell(0), number));
           }
           sync(fabric, "end " + std::to_string(number));

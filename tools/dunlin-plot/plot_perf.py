@@ -19,8 +19,8 @@ def read_benchmarks(files):
         for place, entry in read_lines(path):
             # Not every benchmark measures a latency.
             if "bench" in entry and entry.get("p50_us") is not None:
-                words = [str(entry["bench"])] + [str(entry["transport"])] * ("transport" in entry)
-                words += [f"{entry['ranks']} ranks"] * (entry.get("ranks", 2) != 2)
+                words = [str(entry[field]) for field in ("bench", "transport") if field in entry]
+                words += [f"{entry['ranks']} ranks"] if entry.get("ranks", 2) != 2 else []
                 found[", ".join(words + [label] * (len(files) > 1))].append((place, entry))
     if not found:
         raise BadInput(f"{', '.join(files)}: no line with \"bench\" and \"p50_us\"")

@@ -170,11 +170,16 @@ void Parser::declare_measuring(CLI::App& app, Bench bench) {
       ->group(kMeasurement);
   if (bench == Bench::kTune) return;  // the tuner repeats as often as it takes
   app.add_option("--warmup", options_.warmup,
-                 "untimed repetitions before the timed ones; default: a tenth of them")
+                 bench == Bench::kStragglerRing
+                     ? "untimed repetitions before the timed ones; default: 20"
+                     : "untimed repetitions before the timed ones; default: a tenth of them, and "
+                       "a hundredth with --duration")
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->group(kMeasurement);
-  CLI::Option* const iterations = app.add_option("--iterations", options_.iterations,
-                                                 "timed repetitions; default: chosen by size");
+  CLI::Option* const iterations =
+      app.add_option("--iterations", options_.iterations,
+                     bench == Bench::kStragglerRing ? "timed repetitions; default: 40"
+                                                    : "timed repetitions; default: chosen by size");
   iterations->check(CLI::Range(std::uint64_t{1}, kMostIterations))->group(kMeasurement);
   if (bench == Bench::kStragglerRing) return;
   app.add_option("--duration", words_.seconds,

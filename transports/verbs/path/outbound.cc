@@ -77,7 +77,8 @@ void Outbound::leave_place() {
 
 bool Outbound::begin_to_leave() {
   if (!connection_.is_connected() || ring_.has_unposted() || !services_.empty()) return false;
-  if (!was_used_ && engine_.context().clock.now() < unused_until_) return false;
+  const bool is_for_first_use = rail_ == 0 && !was_used_;
+  if (is_for_first_use && engine_.context().clock.now() < unused_until_) return false;
   is_leaving_ = true;
   leaving_at_ = ring_.tail();
   go_on_leaving();

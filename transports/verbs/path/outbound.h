@@ -5,8 +5,8 @@
 // notification behind it (a WRITE_WITH_IMM) are carried out in order at the receiver, and the
 // completion of the latter shows there all bytes before it. Operations wait while the send queue or
 // the peer's mailbox is full, while rails carry a large put before them, and while the connection
-// is made again. A lane's user is told that the lane is busy until it was connected for the first
-// time.
+// is made again. A lane's user is told that the lane is busy until it is connected for its first
+// use.
 //
 // Four classes share the work: SendRing holds the operations, SendWindow does the flow control,
 // SenderConnection makes the connection, and reestablishes it when it was lost, and LandingWatch
@@ -71,11 +71,12 @@ class Outbound final : public SenderConnection::Owner {
   const Status& failure() const { return connection_.failure(); }
   bool is_empty() const { return ring_.is_empty(); }
   bool has_room(std::uint64_t operations) const { return ring_.has_room(operations); }
-  // Whether it takes operations of the lane's user, which are posted then. It takes none before it
-  // was connected: they would wait for this process's progress, and the user may make none for long
-  // once they are taken.
+  // Whether it takes operations of the lane's user. The first ones are taken only while it is
+  // connected: otherwise they would wait for this process's progress, and the user may make none
+  // for long once they are taken. Later ones wait for a connection that is made again. The first
+  // true answer counts as the first use.
   bool takes(std::uint64_t operations) {
-    if (!connection_.was_connected() || !has_room(operations)) return false;
+    if (!has_room(operations) || !(was_used_ || connection_.is_connected())) return false;
     was_used_ = true;
     return true;
   }

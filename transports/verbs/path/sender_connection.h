@@ -80,8 +80,6 @@ class SenderConnection {
   bool waits_for_place() const { return state_ == State::kWaiting; }
   bool is_at_rest() const { return state_ == State::kResting; }
   bool is_connected() const { return state_ == State::kUsable; }
-  // It is connected, or was before it was lost or given up.
-  bool was_connected() const { return was_connected_; }
   bool is_over() const { return state_ == State::kOver; }
   // Why the connection is over; ok while it is not.
   const Status& failure() const { return failure_; }

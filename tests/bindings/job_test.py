@@ -51,7 +51,8 @@ def run(ranks, *arguments, options=(), deadline=300, code=0, env=None, program=R
         raise AssertionError(f"exit code {found}:\n{job.text()}")
     lines = {rank: [] for rank in range(ranks)}
     for _, line in job.lines:
-        if tagged := re.match(r"\[(\d+)\] (.*)", line):
+        # On a busy host, a rank may say that it tries again to join.
+        if tagged := re.match(r"\[(\d+)\] (?!dunlin warning: bootstrap: )(.*)", line):
             lines[int(tagged.group(1))].append(tagged.group(2))
     return lines, job
 

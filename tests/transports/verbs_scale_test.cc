@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/conformance/shared.h"
 #include "tests/transports/many_peers.h"
 #include "tests/transports/verbs_device.h"
 
@@ -176,14 +176,14 @@ TEST_F(VerbsScaleTest, AFirstConnectionIsKeptForItsUse) {
   configure_ = [](Config& config) { config.verbs_max_connections = 2; };
   make();
   constexpr int kPeers = 3;
-  std::atomic<int> arrived{0};
+  const SharedCount arrived;
   run(
       [&](Fabric& fabric) {
         Exposed memory(fabric, "memory", 64, 1);
         sync(fabric, "made");
         if (fabric.rank() != Rank(0)) {
           EXPECT_TRUE(await_cell(fabric, memory.cell(0), 1));
-          ++arrived;
+          arrived->fetch_add(1);
         } else {
           std::array<bool, kPeers> is_sent{true, false, false};
           const SteadyClock clock;
@@ -198,10 +198,7 @@ TEST_F(VerbsScaleTest, AFirstConnectionIsKeptForItsUse) {
             }
             return std::ranges::count(is_sent, true) == kPeers;
           }));
-          const TimePoint limit = clock.now() + timeout_factor() * std::chrono::seconds(20);
-          while (arrived < kPeers - 1 && clock.now() < limit)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          EXPECT_EQ(arrived, kPeers - 1);
+          EXPECT_TRUE(await_count(arrived, kPeers - 1));
         }
         sync(fabric, "done");
       },

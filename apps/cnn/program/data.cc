@@ -1,12 +1,12 @@
 #include "apps/cnn/program/data.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "apps/cnn/batches.h"
 #include "apps/cnn/reader.h"
+#include "runtime/memory/host_memory.h"
 
 namespace dunlin::cnn {
 namespace {
@@ -19,8 +19,7 @@ Status check_memory(const Options& options, int local_ranks) {
       2 * static_cast<double>(generate.count) + static_cast<double>(options.test_images);
   const double image = static_cast<double>(generate.channels) * generate.side * generate.side;
   const double needed = count * image * local_ranks;
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto memory = static_cast<double>(host_memory_bytes());
   if (needed <= memory / 2) return Status::ok();
   return {Code::kInvalidArgument,
           fmt::format("--images {}, --test-images {}: {:.1f} GB in this host's ranks, more than "

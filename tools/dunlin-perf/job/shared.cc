@@ -1,7 +1,6 @@
 #include "tools/dunlin-perf/job/shared.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/config.h"
+#include "runtime/memory/host_memory.h"
 #include "runtime/units.h"
 
 namespace dunlin::perf {
@@ -122,20 +122,15 @@ Result<Shared> read(const Json& json) {
   return options;
 }
 
-// A rank takes a few times its largest size, and may still find that there is too little.
-std::size_t memory_of_host() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 std::string problem_of_sizes(const Shared& options) {
   if (options.sizes.empty()) return "no size to measure";
   const std::size_t largest = std::ranges::max(options.sizes);
   if (largest > kLargestSize) return "a size larger than any memory";
-  if (options.memory.kind != MemoryChoice::Kind::kCuda && largest > memory_of_host()) {
+  // A rank takes a few times its largest size, and may still find that there is too little.
+  if (options.memory.kind != MemoryChoice::Kind::kCuda && largest > host_memory_bytes()) {
     return fmt::format("a size of {}, on a host with {} of memory",
                        format_bytes(static_cast<double>(largest)),
-                       format_bytes(static_cast<double>(memory_of_host())));
+                       format_bytes(static_cast<double>(host_memory_bytes())));
   }
   if (options.bench == Bench::kPutLatency && std::ranges::min(options.sizes) == 0)
     return "a put of 0 bytes has no last byte to poll: sizes begin at 1";

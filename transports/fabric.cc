@@ -394,7 +394,11 @@ void Fabric::close_lanes() {
 void Fabric::run_tasks() {
   const Within running(is_running_tasks_);
   if (running.was_within()) return;
-  for (const Task* const task : tasks_) task->work_();
+  // A task may create tasks, and destroy others, whose places are null until the end.
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    if (tasks_[i] != nullptr) tasks_[i]->work_();
+  }
+  std::erase(tasks_, nullptr);
 }
 
 Fabric::Task::Task(Fabric& fabric, std::function<void()> work)
@@ -403,7 +407,11 @@ Fabric::Task::Task(Fabric& fabric, std::function<void()> work)
 }
 
 Fabric::Task::~Task() {
-  std::erase(fabric_.tasks_, this);
+  if (fabric_.is_running_tasks_) {
+    std::ranges::replace(fabric_.tasks_, this, nullptr);
+  } else {
+    std::erase(fabric_.tasks_, this);
+  }
 }
 
 bool Fabric::arm() {

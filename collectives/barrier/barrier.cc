@@ -81,10 +81,15 @@ Status Barrier::start() {
   ++generation_;
   round_ = 0;
   has_notified_ = false;
+  steps_.begin();
   return Status::ok();
 }
 
 Status Barrier::test() {
+  return steps_.test();
+}
+
+Status Barrier::step() {
   for (; round_ < rounds_.size(); ++round_, has_notified_ = false) {
     if (!has_notified_) {
       transport::Notification arrival;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/waiting/background_steps.h"
 #include "runtime/bootstrap/neighbor_values.h"
 #include "transports/fabric.h"
 
@@ -31,7 +32,8 @@ class Barrier {
 
   // Enters the barrier. Returns kInvalidArgument while the previous one is in progress.
   Status start();
-  // Returns kBusy until all members have entered. The caller progresses the fabric.
+  // Returns kBusy until all members have entered. In between, the caller progresses the fabric, or
+  // waits for something else on it: either advances the barrier.
   Status test();
   // Calls start(), then test() until the barrier has completed. Returns the errors of Fabric::wait.
   Status wait(Duration timeout);
@@ -47,8 +49,12 @@ class Barrier {
     transport::NotifyId peer_cell{};
   };
   Barrier(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
-      : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
+      : fabric_(fabric),
+        name_(std::move(name)),
+        members_(std::move(members)),
+        steps_(fabric, [this] { return step(); }) {}
   Status allocate();
+  Status step();
   transport::NotifyId own_cell(std::size_t round) const;
 
   transport::Fabric& fabric_;
@@ -61,6 +67,7 @@ class Barrier {
   std::uint64_t generation_ = 0;  // barriers entered
   std::size_t round_ = 0;         // rounds_.size(): no barrier is in progress
   bool has_notified_ = false;     // in this round
+  BackgroundSteps steps_;
 };
 
 }  // namespace dunlin::collective

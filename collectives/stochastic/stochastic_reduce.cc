@@ -186,11 +186,17 @@ Status StochasticReduce<T>::start() {
     lane_state_->completions[edge].reset();
   }
   phase_ = Phase::kSend;
+  steps_.begin();
   return Status::ok();
 }
 
 template <typename T>
 Status StochasticReduce<T>::test() {
+  return steps_.test();
+}
+
+template <typename T>
+Status StochasticReduce<T>::step() {
   if (phase_ == Phase::kSend) {
     DUNLIN_TRY(send());
     sent_at_ = fabric_.clock().now();
@@ -397,8 +403,9 @@ Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
       [this] { return test(); },
       transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);
   if (!status.is_ok()) {
-    // Waits for an average that is in progress: the model is the caller's from now on.
-    gpu_compute_.reset();
+    // The model is the caller's from now on.
+    steps_.stop(status);
+    gpu_compute_.reset();  // waits for an average that is in progress
     return status;
   }
   return report_;

@@ -37,6 +37,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/schedule/gpu_compute.h"
 #include "collectives/stochastic/neighborhood.h"
+#include "collectives/waiting/background_steps.h"
 #include "collectives/waiting/member_watch.h"
 #include "transports/channel/queue.h"
 #include "transports/channel/slot_exchange.h"
@@ -86,8 +87,8 @@ class StochasticReduce {
 
   // Begins a reduce of the model's contents, which must not be touched until test() isn't busy.
   Status start();
-  // kBusy until the reduce is done. In between the caller progresses the fabric and checks that the
-  // members are alive (PeerTable).
+  // kBusy until the reduce is done. In between the caller progresses the fabric, or waits for
+  // something else on it, and checks that the members are alive (PeerTable).
   Status test();
   const ReduceReport& report() const { return report_; }
   // The peers that this rank waits for now, and for what.
@@ -114,10 +115,12 @@ class StochasticReduce {
   StochasticReduce(transport::Fabric& fabric, ReduceOptions options)
       : fabric_(fabric),
         options_(std::move(options)),
-        watch_(fabric, options_.membership.members) {}
+        watch_(fabric, options_.membership.members),
+        steps_(fabric, [this] { return step(); }) {}
   Status allocate();
   Status allocate_model();
   bool is_versioned() const { return options_.mode != SyncMode::kNotifyAck; }
+  Status step();
   Status send();
   Status send_to(std::size_t edge);
   Status receive();
@@ -151,6 +154,7 @@ class StochasticReduce {
   TimePoint sent_at_{};
   TimePoint began_{};
   ReduceReport report_;
+  BackgroundSteps steps_;
 };
 
 extern template class StochasticReduce<float>;

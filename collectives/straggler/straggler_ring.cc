@@ -102,11 +102,17 @@ Status StragglerRing<T>::start() {
     // The own chunk is sent at once. A rank that is alone in the ring has its sum.
     if (!flow.is_gathered && flow.stage.position() == 0) advance(at);
   }
+  steps_.begin();
   return Status::ok();
 }
 
 template <typename T>
 Status StragglerRing<T>::test() {
+  return steps_.test();
+}
+
+template <typename T>
+Status StragglerRing<T>::step() {
   if (phase_ == Phase::kExchange) {
     for (Inbound& edge : in_) DUNLIN_TRY(receive(edge));
     for (Inbound& edge : in_) DUNLIN_TRY(fold_held(edge));
@@ -486,11 +492,13 @@ std::vector<Awaited> StragglerRing<T>::awaited() const {
 template <typename T>
 Result<StragglerReport> StragglerRing<T>::all_reduce(Duration timeout) {
   DUNLIN_TRY(start());
-  DUNLIN_TRY(
+  Status status =
       watch_.wait([this] { return test(); },
                   transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }},
-                  timeout, [this] { return next_event(); }));
-  return report_;
+                  timeout, [this] { return next_event(); });
+  if (status.is_ok()) return report_;
+  steps_.stop(status);  // the vector is the caller's from now on
+  return status;
 }
 
 template class StragglerRing<float>;

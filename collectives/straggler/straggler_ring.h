@@ -40,6 +40,7 @@
 #include "collectives/straggler/layout.h"
 #include "collectives/straggler/stage.h"
 #include "collectives/straggler/tag.h"
+#include "collectives/waiting/background_steps.h"
 #include "collectives/waiting/member_watch.h"
 #include "transports/channel/queue.h"
 #include "transports/fabric.h"
@@ -97,8 +98,9 @@ class StragglerRing {
 
   // Begins to reduce the contents of data(), which must not be touched until test() is not busy.
   Status start();
-  // kBusy until the all-reduce is done. In between the caller progresses the fabric, calls test()
-  // again at next_event() at the latest, and checks that the members are alive (PeerTable).
+  // kBusy until the all-reduce is done. In between the caller progresses the fabric, or waits for
+  // something else on it, calls test() again at next_event() at the latest, and checks that the
+  // members are alive (PeerTable).
   Status test();
   // When test() has something to do even if nothing arrives: a timeout. nullopt: never.
   std::optional<TimePoint> next_event() const;
@@ -149,8 +151,10 @@ class StragglerRing {
       : fabric_(fabric),
         options_(std::move(options)),
         watch_(fabric, options_.membership.members),
-        lateness_(options_.lateness) {}
+        lateness_(options_.lateness),
+        steps_(fabric, [this] { return step(); }) {}
   Status allocate();
+  Status step();
   std::span<T> elements(std::size_t flow) const {
     return data_.subspan(layout_.begin_of(flow), layout_.end_of(flow) - layout_.begin_of(flow));
   }
@@ -199,6 +203,7 @@ class StragglerRing {
   std::size_t gathered_ = 0;
   std::size_t owned_left_ = 0;  // segments of the chunk that this rank owns, not yet summed
   StragglerReport report_;
+  BackgroundSteps steps_;
 };
 
 extern template class StragglerRing<float>;

@@ -8,15 +8,20 @@
 #include <optional>
 #include <vector>
 
+#include "collectives/barrier/barrier.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/groups/group_average.h"
+#include "collectives/neighbor/hierarchical.h"
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "collectives/partial/partial_all_reduce.h"
+#include "collectives/stochastic/stochastic_reduce.h"
+#include "collectives/straggler/straggler_ring.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
 namespace {
 
+using collective::Barrier;
 using collective::Call;
 using collective::Communicator;
 using collective::DataType;
@@ -27,10 +32,17 @@ using collective::GroupPolicy;
 using collective::GroupService;
 using collective::GroupServiceOptions;
 using collective::GroupSource;
+using collective::HierarchicalExchange;
+using collective::HierarchicalOptions;
 using collective::NeighborCall;
 using collective::NeighborExchange;
 using collective::PartialAllReduce;
 using collective::PartialCall;
+using collective::ReduceOptions;
+using collective::StochasticReduce;
+using collective::StragglerOptions;
+using collective::StragglerRing;
+using collective::SyncMode;
 using transport::Fabric;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
@@ -228,6 +240,135 @@ TEST_P(AnyWaitTest, AveragesByGroupsAdvance) {
     }
     EXPECT_EQ(average->model().front(), 0.5F);
     EXPECT_EQ(average->model().back(), 0.5F);
+    sync(fabric, "end");
+  });
+}
+
+// Rank 1 has started `operation`, and waits elsewhere while rank 0 waits for it.
+template <typename Operation>
+void advance_elsewhere(Fabric& fabric, Operation& operation) {
+  const auto wait = [&] {
+    const Status status = fabric.wait([&] { return operation.test(); },
+                                      [] { return std::vector<transport::Awaited>(); }, kTimeout);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+  };
+  ASSERT_TRUE(operation.start().is_ok());
+  if (fabric.rank() == Rank(0)) wait();
+  meet(fabric);
+  if (fabric.rank() == Rank(1)) wait();
+}
+
+TEST_P(AnyWaitTest, BarriersAdvance) {
+  run([](Fabric& fabric) {
+    const auto barrier = Barrier::prepare(fabric, "b", {Rank(0), Rank(1)}).value();
+    ASSERT_TRUE(barrier->connect().is_ok());
+    ASSERT_TRUE(barrier->wait(kTimeout).is_ok());
+    advance_elsewhere(fabric, *barrier);
+    sync(fabric, "end");
+  });
+}
+
+ReduceOptions reduce_options(const Fabric& fabric, SyncMode mode) {
+  ReduceOptions options;
+  options.membership.members = {Rank(0), Rank(1)};
+  options.neighborhood.in = options.neighborhood.out = {Rank(1 - fabric.rank().value())};
+  options.neighborhood.self_weight = 0.5;
+  options.neighborhood.in_weights = {0.5};
+  options.count = 100'000;
+  options.mode = mode;
+  return options;
+}
+
+TEST_P(AnyWaitTest, StochasticReducesAdvance) {
+  for (const SyncMode mode : {SyncMode::kNotifyAck, SyncMode::kBsp}) {
+    run([mode](Fabric& fabric) {
+      const auto reduce =
+          StochasticReduce<float>::prepare(fabric, reduce_options(fabric, mode)).value();
+      ASSERT_TRUE(reduce->connect().is_ok());
+      ASSERT_TRUE(reduce->reduce(kTimeout).is_ok());
+      const auto own = static_cast<float>(fabric.rank().value());
+      std::ranges::fill(reduce->model(), own);
+      advance_elsewhere(fabric, *reduce);
+      EXPECT_EQ(reduce->report().step, 2u);
+      // Under BSP, the barrier may be over before the peer's model is here.
+      const bool is_input_missing = mode == SyncMode::kBsp && reduce->report().inputs == 0;
+      EXPECT_EQ(reduce->model().front(), is_input_missing ? own : 0.5F);
+      EXPECT_EQ(reduce->model().back(), is_input_missing ? own : 0.5F);
+      sync(fabric, "end");
+    });
+  }
+}
+
+// Rank 0's reduce has failed at its deadline, so that the model is its caller's. Nothing averages
+// the model of rank 1 into it, which comes later.
+TEST_P(AnyWaitTest, AFailedStochasticReduceDoesNotGoOn) {
+  run([](Fabric& fabric) {
+    const auto options = reduce_options(fabric, SyncMode::kNotifyAck);
+    const auto reduce = StochasticReduce<float>::prepare(fabric, options).value();
+    ASSERT_TRUE(reduce->connect().is_ok());
+    std::ranges::fill(reduce->model(), static_cast<float>(fabric.rank().value()));
+    if (fabric.rank() == Rank(0)) {
+      const auto report = reduce->reduce(std::chrono::milliseconds(20));
+      EXPECT_EQ(report.status().code(), Code::kDeadlineExceeded) << report.status().to_string();
+    }
+    meet(fabric);
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(reduce->reduce(kTimeout).is_ok());
+    }
+    sync(fabric, "reduced");
+    for (int i = 0; i < 1000; ++i) fabric.progress();
+    EXPECT_EQ(reduce->test().code(),
+              fabric.rank() == Rank(0) ? Code::kDeadlineExceeded : Code::kOk);
+    EXPECT_EQ(reduce->model().front(), fabric.rank() == Rank(0) ? 0.0F : 0.5F);
+    EXPECT_EQ(reduce->model().back(), fabric.rank() == Rank(0) ? 0.0F : 0.5F);
+    sync(fabric, "end");
+  });
+}
+
+TEST_P(AnyWaitTest, StragglerRingsAdvance) {
+  run([](Fabric& fabric) {
+    StragglerOptions options;
+    options.membership.members = {Rank(0), Rank(1)};
+    options.count = 500'000;
+    const auto ring = StragglerRing<float>::prepare(fabric, options).value();
+    ASSERT_TRUE(ring->connect().is_ok());
+    ASSERT_TRUE(ring->all_reduce(kTimeout).is_ok());
+    std::ranges::fill(ring->data(), 1.0F);
+    advance_elsewhere(fabric, *ring);
+    EXPECT_EQ(ring->data().front(), 2.0F);
+    EXPECT_EQ(ring->data().back(), 2.0F);
+    sync(fabric, "end");
+  });
+}
+
+// Both ranks are one machine, so that each of the steps within it needs both.
+TEST_P(AnyWaitTest, HierarchicalAveragesAdvance) {
+  run([](Fabric& fabric) {
+    const auto exchange = NeighborExchange::create(fabric, {}).value();
+    HierarchicalOptions options;
+    options.machines = {{Rank(0), Rank(1)}};
+    const auto averages =
+        HierarchicalExchange::create(fabric, *exchange, std::move(options)).value();
+    const std::vector<float> input(500'000, static_cast<float>(fabric.rank().value()));
+    std::vector<float> output(input.size());
+    NeighborCall call;
+    call.input = input.data();
+    call.output = output.data();
+    call.count = input.size();
+    call.type = DataType::kFloat32;
+    ASSERT_TRUE(averages->run(call).is_ok());
+    std::ranges::fill(output, 0.0F);
+    const auto request = averages->start(call).value();
+    if (fabric.rank() == Rank(0)) {
+      const Status status = averages->wait(request, kTimeout);
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    meet(fabric);
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(averages->wait(request, kTimeout).is_ok());
+    }
+    EXPECT_EQ(output.front(), 0.5F);
+    EXPECT_EQ(output.back(), 0.5F);
     sync(fabric, "end");
   });
 }

@@ -29,7 +29,8 @@ class Barrier {
   // The same without blocking. start() enters, and returns kInvalidArgument while the last barrier
   // isn't over.
   Status start();
-  // Returns kBusy until all members have entered. The caller calls Job::progress() meanwhile.
+  // Returns kBusy until all members have entered. Meanwhile the caller calls Job::progress(), or
+  // waits for something else.
   Status test();
 
  private:

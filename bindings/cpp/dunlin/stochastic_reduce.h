@@ -96,8 +96,8 @@ class StochasticReduce {
   Result<ReduceReport> reduce(Duration timeout);
 
   // The same without blocking. After start(), the model must not be touched until test() returns
-  // anything but busy. The caller calls Job::progress() meanwhile, and checks the members with
-  // Job::check().
+  // anything but busy. Meanwhile the caller calls Job::progress(), or waits for something else, and
+  // checks the members with Job::check().
   Status start();
   Status test();
   ReduceReport report() const;  // of the last reduce

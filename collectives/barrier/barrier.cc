@@ -106,6 +106,7 @@ Status Barrier::step() {
 
 Status Barrier::wait(Duration timeout) {
   DUNLIN_TRY(start());
+  const Within waiting = steps_.await();
   return fabric_.wait(
       [this] { return test(); },
       transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);

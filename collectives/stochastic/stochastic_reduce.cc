@@ -399,6 +399,7 @@ Rank StochasticReduce<T>::blocker() const {
 template <typename T>
 Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
   DUNLIN_TRY(start());
+  const Within waiting = steps_.await();
   Status status = watch_.wait(
       [this] { return test(); },
       transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);

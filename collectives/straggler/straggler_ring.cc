@@ -492,6 +492,7 @@ std::vector<Awaited> StragglerRing<T>::awaited() const {
 template <typename T>
 Result<StragglerReport> StragglerRing<T>::all_reduce(Duration timeout) {
   DUNLIN_TRY(start());
+  const Within waiting = steps_.await();
   Status status =
       watch_.wait([this] { return test(); },
                   transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }},

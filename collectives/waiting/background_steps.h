@@ -17,7 +17,9 @@ class BackgroundSteps {
   // `step` never blocks. It goes as far as it can and returns kBusy, or the outcome of the
   // operation. Its owner calls it nowhere else, and destroys this object before what it uses.
   BackgroundSteps(transport::Fabric& fabric, std::function<Status()> step)
-      : step_(std::move(step)), task_(fabric, [this] { advance(); }) {}
+      : step_(std::move(step)), task_(fabric, [this] {
+          if (!is_awaited_) advance();
+        }) {}
 
   // From now on an operation is in progress.
   void begin() { outcome_ = Status::busy(); }
@@ -26,6 +28,8 @@ class BackgroundSteps {
     advance();
     return outcome_;
   }
+  // For a wait that calls test() all the time: until its end, only test() advances the operation.
+  [[nodiscard]] Within await() { return Within(is_awaited_); }
   // Ends the operation, whose memory is the caller's again.
   void stop(Status outcome) { outcome_ = std::move(outcome); }
 
@@ -38,6 +42,7 @@ class BackgroundSteps {
 
   std::function<Status()> step_;
   Status outcome_;
+  bool is_awaited_ = false;
   bool is_stepping_ = false;  // `step` may progress the fabric, which must not call it again
   transport::Fabric::Task task_;
 };

@@ -70,9 +70,9 @@ Status StragglerRing<T>::connect() {
     in_.back().held.reserve(options_.depth);
   }
   for (auto& edge : edges_->exchange().out()) {
-    out_.push_back({transport::SendQueue(edges_->exchange(), edge), {}, 0});
-    // At most three messages per flow are due at once. tell() reuses the room of those sent.
-    out_.back().due.reserve(6 * flows_.size());
+    // At most three messages per flow are due at once.
+    out_.push_back(
+        {transport::SendQueue(edges_->exchange(), edge), RingBacklog(3 * flows_.size())});
   }
   return Status::ok();
 }
@@ -320,14 +320,9 @@ void StragglerRing<T>::gathered(std::size_t flow) {
 
 template <typename T>
 void StragglerRing<T>::tell(std::size_t edge, RingTag::Kind kind, std::size_t flow) {
-  auto& [queue, due, next] = out_[edge];
-  if (due.size() == due.capacity() && next > 0) {
-    due.erase(due.begin(), due.begin() + static_cast<std::ptrdiff_t>(next));
-    next = 0;
-  }
-  due.push_back({kind, static_cast<std::uint32_t>(report_.step % RingTag::kSteps),
-                 static_cast<std::uint32_t>(flow),
-                 kind == RingTag::Kind::kResult ? layout_.members() : 0});
+  out_[edge].due.push({kind, static_cast<std::uint32_t>(report_.step % RingTag::kSteps),
+                       static_cast<std::uint32_t>(flow),
+                       kind == RingTag::Kind::kResult ? layout_.members() : 0});
 }
 
 // Advances expected_ to the first flow that is still waited for. The wait for a flow begins when
@@ -376,8 +371,8 @@ std::optional<TimePoint> StragglerRing<T>::next_event() const {
 
 template <typename T>
 Status StragglerRing<T>::post(Outbound& edge) {
-  while (!edge.is_empty()) {
-    RingTag tag = edge.due[edge.next];
+  while (!edge.due.is_empty()) {
+    RingTag tag = edge.due.front();
     Flow& flow = flows_[tag.flow];
     if (flow.is_in_step && tag.kind != RingTag::Kind::kSkipped) break;
     if (tag.kind == RingTag::Kind::kPartial) tag.contributions = flow.stage.accumulated();
@@ -390,9 +385,8 @@ Status StragglerRing<T>::post(Outbound& edge) {
     if (status.is_busy()) break;
     if (tag.kind == RingTag::Kind::kPartial) flow.stage.take();
     if (tag.kind != RingTag::Kind::kSkipped) report_.bytes_sent += elements(tag.flow).size_bytes();
-    ++edge.next;
+    edge.due.pop();
   }
-  if (edge.is_empty()) edge.due.clear(), edge.next = 0;
   return Status::ok();
 }
 
@@ -414,10 +408,7 @@ bool StragglerRing<T>::is_exchanged() const {
   if (gathered_ < flows_.size()) return false;
   for (const Outbound& edge : out_) {
     // Notices that were not sent are not needed any more, since all sums are known.
-    const auto is_data = [](const RingTag& tag) { return tag.kind != RingTag::Kind::kSkipped; };
-    if (std::any_of(edge.due.begin() + static_cast<std::ptrdiff_t>(edge.next), edge.due.end(),
-                    is_data))
-      return false;
+    if (edge.due.has_data()) return false;
   }
   return edges_->is_done();
 }
@@ -428,7 +419,7 @@ template <typename T>
 Status StragglerRing<T>::finish() {
   DUNLIN_TRY(edges_->outcome());
   for (Inbound& edge : in_) DUNLIN_TRY(edge.queue.progress());
-  for (Outbound& edge : out_) edge.due.clear(), edge.next = 0;
+  for (Outbound& edge : out_) edge.due.clear();
   phase_ = Phase::kIdle;
   const TimePoint end = fabric_.clock().now();
   report_.took = end - began_;
@@ -479,9 +470,9 @@ std::vector<Awaited> StragglerRing<T>::awaited() const {
         {in_[kNear].queue.peer(), fmt::format("the sum of chunk {}", layout_.chunk_of(unknown))});
   }
   for (const Outbound& edge : out_) {
-    if (!edge.is_empty()) {
-      waits.push_back({edge.queue.peer(), fmt::format("room for chunk {}",
-                                                      layout_.chunk_of(edge.due[edge.next].flow))});
+    if (!edge.due.is_empty()) {
+      waits.push_back({edge.queue.peer(),
+                       fmt::format("room for chunk {}", layout_.chunk_of(edge.due.front().flow))});
     }
   }
   if (waits.empty() && !edges_->is_done())

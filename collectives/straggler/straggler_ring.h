@@ -35,6 +35,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/straggler/backlog.h"
 #include "collectives/straggler/edges.h"
 #include "collectives/straggler/lateness.h"
 #include "collectives/straggler/layout.h"
@@ -140,11 +141,7 @@ class StragglerRing {
   };
   struct Outbound {
     transport::SendQueue queue;
-    // The messages to be sent, from `next` on. The number of contributions is filled in when a
-    // message is posted.
-    std::vector<RingTag> due;
-    std::size_t next = 0;
-    bool is_empty() const { return next == due.size(); }
+    RingBacklog due;  // a message's number of contributions is filled in when it is posted
   };
 
   StragglerRing(transport::Fabric& fabric, StragglerOptions options)

@@ -243,6 +243,21 @@ def exchanges_in_place():
             expect(torch.equal(torch.cat(outputs), wanted), "all_to_all", shift, outputs)
 
 
+def averages():
+    """Averages of small integers are rounded once: 1/3 has no finite binary fraction."""
+    total = sum(plain(rank, (999,), seed=1) for rank in range(SIZE))
+    x = plain(RANK, (999,), seed=1)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    expect(torch.equal(x, total / SIZE), "all_reduce", x, total / SIZE)
+    x = plain(RANK, (999,), seed=1)
+    dist.reduce(x, 0, dist.ReduceOp.AVG)
+    expect(RANK > 0 or torch.equal(x, total / SIZE), "reduce", x, total / SIZE)
+    part = torch.zeros(333)
+    dist.reduce_scatter_tensor(part, plain(RANK, (SIZE * 333,), seed=2), dist.ReduceOp.AVG)
+    total = sum(plain(rank, (SIZE * 333,), seed=2) for rank in range(SIZE))
+    expect(torch.equal(part, (total / SIZE).chunk(SIZE)[RANK]), "reduce_scatter", part)
+
+
 def profiled():
     """The profiler's events have gloo's names, with the backend's own prefix, and the same shapes."""
     def events(group):
@@ -272,7 +287,7 @@ dist.init_process_group("dunlin")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 GLOO = dist.new_group(backend="gloo")
 for part in [globals()[name] for name in sys.argv[1:]] or [layouts, zero_redundancy, sparse, unequal_lists,
-                                                       exchanges_in_place, profiled]:
+                                                       exchanges_in_place, averages, profiled]:
     part()
 dist.barrier()
 dist.destroy_process_group()

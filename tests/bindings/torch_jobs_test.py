@@ -61,6 +61,7 @@ GROUPS = {
         "machines_4": Job(4, "torch_test.py 2", TWO_PER_HOST, thorough=True),
         "windows_1": Job(1, "torch_window_test.py"),
         "windows_4": Job(4, "torch_window_test.py"),
+        "rounding_3": Job(3, "torch_rounding_test.py"),
         "misuse_1": Job(1, "torch_misuse_test.py"),
         "misuse_3": Job(3, "torch_misuse_test.py"),
     },
@@ -98,7 +99,7 @@ GROUPS = {
     # The backend of torch.distributed.
     "Backend": {
         **by_ranks("c10d_test.py", 1, 2, 4),
-        **{f"tensors_{name}": job for name, job in by_ranks("c10d_tensors_test.py", 1, 2, 4).items()},
+        **{f"tensors_{name}": job for name, job in by_ranks("c10d_tensors_test.py", 1, 3, 4).items()},
         **{f"training_{name}": job for name, job in by_ranks("c10d_training_test.py", 1, 2, 4).items()},
         **{f"staged_{name}": job for name, job in by_ranks("staged_test.py", 1, 2, 4).items()},
     },

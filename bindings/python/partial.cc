@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,6 +154,8 @@ class GroupAverage {
     all["members"] = own.members;
     all["alone"] = own.alone;
     all["failures"] = own.failures;
+    all["bytes_sent"] =
+        std::llround(own.models_sent * static_cast<double>(count() * sizeof(float)));
     all["waited"] = to_seconds(own.waited);
     all["server"] = master == Rank() ? py::object(py::none()) : py::int_(master.value());
     return all;

@@ -60,6 +60,10 @@ class Jobs(JobTest):
             self.assertEqual(final["by_rank"]["iterations"][rank] > 0, is_worker)
             self.assertEqual(final["by_rank"]["compute_s"][rank] > 0, is_worker)
         self.assertGreater(final["bytes_sent"], 4 * config["parameters"])
+        sent = final["by_rank"]["bytes_sent"]
+        self.assertEqual(sum(sent), final["bytes_sent"])
+        for server in sent[workers:]:  # which answers each gradient with the model
+            self.assertGreaterEqual(server, 0.9 * sum(sent[:workers]))
         self.assertGreater(final["iterations_per_s"], 0)
         self.assertAlmostEqual(final["samples_per_s"], BATCH * final["iterations_per_s"], 3)
         for before, after in zip(progress, progress[1:]):

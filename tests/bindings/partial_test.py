@@ -139,6 +139,9 @@ class GroupAverageTest(unittest.TestCase):
                 statistics = groups.statistics()
                 self.assertEqual(statistics["iterations"], 30)
                 self.assertGreaterEqual(statistics["members"], 2 * statistics["groups"])
+                # Those of a group of two send a model each, and at most twice as much in any group.
+                models = statistics["bytes_sent"] / model.nbytes
+                self.assertTrue(statistics["groups"] <= models <= 2 * statistics["groups"], statistics)
                 self.assertEqual(statistics["server"], None if source == "static" else 0)
                 if self.size > 1:
                     self.assertGreater(statistics["groups"], 0)

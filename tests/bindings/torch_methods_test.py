@@ -63,6 +63,13 @@ def simulate(mix, is_due, overlap=False, dtype=torch.float64):
     return models[bf.rank()]
 
 
+def all_reduced(model, flags=0):
+    """The bytes that a rank sends in an all-reduce of the trained parameters, and of so many flags for each."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    numbers = sum(p.numel() + flags for p in trained)
+    return numbers * trained[0].element_size() * 2 * (bf.size() - 1) // bf.size()
+
+
 def mean(tensors):
     return sum(tensors) / len(tensors)
 
@@ -130,7 +137,7 @@ class Methods(unittest.TestCase):
         train(synchronous, other)
         optimizer.leave()
         self.assert_near(model, other)
-        self.assertEqual(synchronous.statistics(), {"averages": STEPS})
+        self.assertEqual(synchronous.statistics(), {"averages": STEPS, "bytes_sent": STEPS * all_reduced(other, 1)})
 
     def test_the_straggler_ring_averages_gradients(self):
         for options in ({}, {"late": "never"}, {"late": "fixed", "step": 1e-6, "num_steps_per_communication": 1}):
@@ -200,7 +207,7 @@ class Methods(unittest.TestCase):
             train(optimizer, model)
             optimizer.leave()
             self.assert_near(model, simulate(mean_of_all, lambda step: step in (2, 5), overlap))
-            self.assertEqual(optimizer.statistics(), {"averages": 2})
+            self.assertEqual(optimizer.statistics(), {"averages": 2, "bytes_sent": 2 * all_reduced(model)})
 
     def test_stochastic_averages_along_the_graph(self):
         size = bf.size()
@@ -214,7 +221,10 @@ class Methods(unittest.TestCase):
                     optimizer = wrapped("stochastic", model, graph=graph, weighting=weighting, overlap=overlap)
                     train(optimizer, model)
                     optimizer.synchronize()
-                    self.assertEqual(optimizer.statistics()["reduces"], STEPS)
+                    done = optimizer.statistics()
+                    self.assertEqual(done["reduces"], STEPS)
+                    edges = len(made.out_neighbors(bf.rank())) if size > 1 else 0
+                    self.assertEqual(done["bytes_sent"], STEPS * edges * len(flat(model)) * 8)
                     self.assert_near(model, simulate(along(made, weighting), lambda step: True, overlap))
                     optimizer.leave()
 

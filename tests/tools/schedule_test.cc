@@ -129,6 +129,8 @@ TEST(DunlinSchedule, CommandLineSaysWhatIsWrong) {
   EXPECT_THAT(
       run({"cost", "--algorithm", "2d-tga", "--groups", "6", "--ranks", "12", "--grid", "2x2"}).err,
       HasSubstr("2 x 2 does not fit 6 groups"));
+  EXPECT_THAT(run({"check", "--ranks", "8", "--grid", "3x3"}).out,
+              HasSubstr("left out: torus-2d: a grid of 3 x 3 does not fit 8 ranks"));
   EXPECT_EQ(run({"check", "--ranks", "65"}).exit_code, 2);
   EXPECT_EQ(run({"figures", "--size", "0"}).exit_code, 2);
 }

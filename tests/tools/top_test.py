@@ -212,6 +212,14 @@ class Top(JobTest):
         self.assertEqual(sorted(waited), [0, 1, 2, 3])
         self.assertEqual(min(waited, key=waited.get), 2, waited)
 
+    def test_a_folder_of_records_that_cannot_be_used_is_named(self):
+        with open(self.path("is-a-file"), "wb"):
+            pass
+        job = self.start(0, 2, 3, env={"DUNLIN_FLIGHT": self.path("is-a-file")})
+        self.await_step(job, 1)
+        self.assertIn("no flight record (DUNLIN_FLIGHT)", job.text())
+        self.assertIn("is-a-file", job.text())
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -73,10 +73,12 @@ std::string row(const Costed& costed) {
 }
 
 std::string describe(const Options& options, bool with_groups = true) {
-  return fmt::format(
+  std::string text = fmt::format(
       "{} of {} over {} ranks{}", options.words.collective,
       format_bytes(static_cast<double>(options.bytes)), options.problem.size,
       with_groups ? fmt::format(" in {} groups", options.grouping.groups()) : std::string());
+  for (const std::string& each : options.left_out) text += fmt::format("\nleft out: {}", each);
+  return text;
 }
 
 // Returns the properties that the checker found; an error says what is wrong with the schedule.

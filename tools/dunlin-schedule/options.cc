@@ -15,15 +15,6 @@ using collective::Grid;
 using collective::Grouping;
 using collective::LinkCost;
 
-// A grid that suits one algorithm need not suit another, which arranges other nodes.
-bool suits(const Algorithm& algorithm, const Options& options, bool is_only_one) {
-  if (is_only_one) return true;
-  collective::Shape shape;
-  shape.groups = &options.grouping;
-  shape.grid = options.grid;
-  return algorithm.check(options.problem, shape).is_ok();
-}
-
 Status choose_algorithms(Options& options) {
   const std::string& name = options.words.algorithm;
   if (name != "all") {
@@ -32,9 +23,18 @@ Status choose_algorithms(Options& options) {
     options.algorithms = {algorithm};
     return Status::ok();
   }
+  collective::Shape shape;
+  shape.groups = &options.grouping;
+  shape.grid = options.grid;
   for (const Algorithm& algorithm : collective::algorithms()) {
-    if (algorithm.collective == options.problem.collective && suits(algorithm, options, false))
+    if (algorithm.collective != options.problem.collective) continue;
+    // A grid that suits one algorithm need not suit another, which arranges other nodes.
+    const Status suits = algorithm.check(options.problem, shape);
+    if (suits.is_ok()) {
       options.algorithms.push_back(&algorithm);
+    } else {
+      options.left_out.push_back(fmt::format("{}: {}", algorithm.name, suits.message()));
+    }
   }
   return Status::ok();
 }

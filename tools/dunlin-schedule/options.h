@@ -37,6 +37,7 @@ struct Words {
 struct Options {
   collective::Problem problem;
   std::vector<const collective::Algorithm*> algorithms;
+  std::vector<std::string> left_out;  // "algorithm: why it can't have this shape", with `all`
   std::size_t bytes = 0;  // of the vector: the requested size, rounded down to whole elements
   std::size_t element = 4;
   collective::Grouping grouping;

@@ -70,6 +70,7 @@ Result<bool> Trainer::run() {
   DUNLIN_TRY(members_.is_newcomer() ? survive(arrive()) : start());
   if (sync_->is_server()) {
     DUNLIN_TRY(sync_->serve());
+    report_ = sync_->report();
     sync_.reset();  // this thread owns the fabric and the bootstrap again
   } else {
     DUNLIN_ASSIGN(const bool stays, train());
@@ -316,7 +317,7 @@ Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float
   if (!lost.empty()) final["lost_ranks"] = lost;
   std::string text = fmt::format(
       "{} iterations in {:.2f} s (ended by {}): loss {:.4f}, accuracy {:.2f} %\n"
-      "all workers: {:.2f} iterations/s, {:.1f} images/s, {:.1f} MB sent",
+      "all ranks: {:.2f} iterations/s, {:.1f} images/s, {:.1f} MB sent",
       iteration_, time_s_, to_string(wish_), means_.loss, 100 * means_.accuracy, rate, images_per_s,
       bytes * 1e-6);
   if (!lost.empty()) text += fmt::format("\nlost on the way: ranks {}", fmt::join(lost, ", "));

@@ -64,8 +64,8 @@ class GroupAverage(_dunlin.GroupAverage):
 
     def statistics(self):
         """A dictionary: "iterations"; "groups" that this rank averaged with, and the sum of their "members"; how often
-        it continued "alone"; "failures" (groups that were given up); seconds "waited"; and "server", the rank that
-        forms the groups (None for "static")."""
+        it continued "alone"; "failures" (groups that were given up); "bytes_sent", as by a ring for each group; seconds
+        "waited"; and "server", the rank that forms the groups (None for "static")."""
         return super().statistics()
 
     @property

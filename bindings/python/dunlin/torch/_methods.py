@@ -91,7 +91,8 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
 
     The result is an instance of the optimizer's class, and has besides:
         synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients)
-        statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics()
+        statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics(). It has the
+                       "bytes_sent" by this rank; for an all-reduce, they are what the best algorithm sends
         leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
                        wrapped again. All ranks call it, each when it has finished. After DeadlineExceededError and
                        Ctrl-C, call it again. With ad-psgd and parameter servers, copies of the model and their buffers
@@ -124,6 +125,11 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     return made
 
 
+def _all_reduced(flats):
+    """The bytes that a rank sends in an all-reduce of each tensor: 2 (n - 1) / n of its size, which is the least."""
+    return sum(flat.numel() * flat.element_size() for flat in flats) * 2 * (_job.size() - 1) // _job.size()
+
+
 class _AllReduce(_Method, _GradientAllreduce):
     def prepare(self, num_steps_per_communication=1):
         self._averages = 0
@@ -141,7 +147,8 @@ class _AllReduce(_Method, _GradientAllreduce):
         super().synchronize()
 
     def statistics(self):
-        return {"averages": self._averages}
+        sent = self._averages * _all_reduced(buffer.flat for buffer in self._buffers)
+        return {"averages": self._averages, "bytes_sent": sent}
 
 
 class _StragglerRing(_AllReduce):
@@ -279,7 +286,8 @@ class _LocalSgd(_Averaging):
         return dunlin.start_all_reduce(flat, "avg", out=flat, name=f"{self._name}.{number}")
 
     def statistics(self):
-        return {"averages": self._averages}
+        sent = self._averages * _all_reduced(buffer.flat for buffer in self._flats)
+        return {"averages": self._averages, "bytes_sent": sent}
 
 
 class _Stochastic(_Averaging):
@@ -305,7 +313,9 @@ class _Stochastic(_Averaging):
         self._free_all(self._reduces)
 
     def statistics(self):
-        return self._reduces[0].statistics()
+        """Those of the first type of parameters, but the bytes of all types."""
+        done = [reduce.statistics() for reduce in self._reduces]
+        return {**done[0], "bytes_sent": sum(each["bytes_sent"] for each in done)}
 
 
 class _Partial(_Averaging):

@@ -13,11 +13,14 @@ constexpr std::size_t kDirectMappedBytes = 2048;
 // With `direct`, every rank sums the data of all ranks. That is too much work for more ranks.
 constexpr int kDirectRanks = 16;
 // With `direct`, a host sends the data of each of its ranks to all others. Beyond so many bytes,
-// the alternatives, which send them to one other host at a time, are faster.
+// the alternatives, which send them to one other host at a time, are faster. Between two hosts they
+// send once in each direction, too, and `direct` saves only hops within the hosts.
 constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
-// Up to these sizes, the hops of recursive doubling cost more than its bytes: for ranks on hosts of
+constexpr std::size_t kDirectTwoHostsBytes = std::size_t{8} << 10;
+// Up to these sizes, hops cost more than the bytes of recursive doubling: for ranks on hosts of
 // their own, of a number that is no power of two, or whose messages cost system calls, and for
-// others.
+// others. There the ranks of a host send at the same time, so that the size is divided by their
+// number, down to the second one.
 constexpr std::size_t kDoublingBytes = std::size_t{24} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
 // If messages cost system calls and 2^k ranks share each host, a tree takes the fewest: between two
@@ -49,8 +52,10 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
     if (is_tree && bytes >= kTreeFromBytes && bytes <= kTreeBytes) return "tree";
     if (bytes <= kDoublingBytes) return "recursive-doubling";
   }
+  const std::size_t host_bytes = grid.rows == 2 ? kDirectTwoHostsBytes : kDirectHostBytes;
+  const auto columns = static_cast<std::size_t>(grid.columns);
   const std::size_t direct_bytes =
-      share_hosts ? kDirectHostBytes / static_cast<std::size_t>(grid.columns * size) : kDirectBytes;
+      share_hosts ? host_bytes / (columns * static_cast<std::size_t>(size)) : kDirectBytes;
   if (size <= kDirectRanks && bytes <= std::min(direct_bytes, kDirectBytes)) return "direct";
   const bool is_power = std::has_single_bit(static_cast<unsigned>(size));
   const auto hops = static_cast<std::size_t>(grid.rows + grid.columns);
@@ -60,9 +65,10 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
       is_power ? bytes >= kRingBytesPerHop * hops
                : bytes > kDoublingSharedBytes && bytes >= kRingBytesPerSquare * far_hops * far_hops;
   if (!is_long) {
-    const bool has_doubling_bytes =
-        is_power && share_hosts ? bytes <= kDoublingSharedBytes : bytes <= kDoublingBytes;
-    return has_doubling_bytes ? "recursive-doubling" : "halving-doubling";
+    const std::size_t doubling_bytes =
+        is_power && share_hosts ? std::max(kDoublingSharedBytes, kDoublingBytes / columns)
+                                : kDoublingBytes;
+    return bytes <= doubling_bytes ? "recursive-doubling" : "halving-doubling";
   }
   // A torus sends data through the NIC once they have been reduced within the host. A single ring
   // does both at the same time, which gains if the NIC is as fast as the memory.

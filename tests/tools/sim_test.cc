@@ -228,8 +228,8 @@ TEST(DunlinSim, TheChosenAlgorithmIsAboutTheFastest) {
       {"--latency", "2us", "--bandwidth", "12.5GB", "--shared-nic", "--intra-bandwidth", "10GB"}};
   for (const auto& network : networks) {
     for (const auto& [hosts, per_host] : std::vector<std::pair<int, int>>{
-             {2, 2}, {2, 4}, {3, 4}, {4, 4}, {8, 1}, {13, 1}, {8, 8}}) {
-      for (const std::string size : {"4", "20K", "64K", "1M", "64M"}) {
+             {2, 2}, {2, 4}, {3, 4}, {4, 2}, {4, 4}, {8, 1}, {13, 1}, {8, 8}}) {
+      for (const std::string size : {"4", "4K", "20K", "64K", "256K", "1M", "4M", "64M"}) {
         // With so many ranks, `direct` is the fastest only as its messages cost the CPU nothing
         // here.
         if (size == "4" && hosts * per_host > 16) continue;

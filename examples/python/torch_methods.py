@@ -15,8 +15,8 @@ import dunlin
 import dunlin.torch as bf
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--method", default="partial", help="all-reduce, parameter-server, async-parameter-server, "
-                                                        "local-sgd, stochastic, partial or ad-psgd")
+parser.add_argument("--method", default="partial", help="all-reduce, straggler-ring, local-sgd, stochastic, "
+                                                        "partial, ad-psgd, parameter-server or async-parameter-server")
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--slow", metavar="RANK:MS", help="this rank sleeps for so many milliseconds after each step")
 parser.add_argument("--servers", type=int, help="of the parameter servers: how many of the last ranks serve")

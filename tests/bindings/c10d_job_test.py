@@ -6,6 +6,7 @@
 import importlib.util
 import os
 import re
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -27,12 +28,13 @@ ENDS_RANK = os.path.join(HERE, "c10d_ends_rank.py")
 MONITORED_RANK = os.path.join(HERE, "c10d_monitored_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
+METHODS = os.path.join(HERE, "..", "..", "examples", "python", "torch_methods.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s"}
 STANDALONE = [*TORCHRUN, "--standalone"]
 
 
-def finish(command, code=0):
-    found = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+def finish(command, code=0, **variables):
+    found = subprocess.run(command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, timeout=100)
     text = found.stdout + found.stderr
     if found.returncode != code:
         raise AssertionError(f"exit code {found.returncode}:\n{text}")
@@ -73,6 +75,13 @@ class LaunchTest(unittest.TestCase):
         for ranks in some((2, 1, 4), 1):
             text = finish([*STANDALONE, "--nproc_per_node", str(ranks), OPERATIONS])
             self.assertEqual(len(re.findall(r"\]:ok$", text, re.M)), ranks, text)
+
+    def test_torchrun_starts_dunlin_torch(self):
+        if importlib.util.find_spec("networkx") is None:
+            self.skipTest("no module 'networkx'")
+        text = finish([*STANDALONE, "--nproc_per_node", "2", METHODS, "--method", "partial", "--steps", "50"],
+                      DUNLIN_JOB_SECRET=secrets.token_hex(32))
+        self.assertRegex(text, r"partial: steps of the ranks .* largest error")
 
     def test_torchrun_within_another_job(self):
         text = finish([RUN, "-n", "1", *STANDALONE, "--nproc_per_node", "2", RANK, "sums"])

@@ -394,11 +394,7 @@ void Fabric::close_lanes() {
 void Fabric::run_tasks() {
   const Within running(is_running_tasks_);
   if (running.was_within()) return;
-  // A task may create tasks, and destroy others, whose places are null until the end.
-  for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    if (tasks_[i] != nullptr) tasks_[i]->work_();
-  }
-  std::erase(tasks_, nullptr);
+  for (const Task* const task : tasks_) task->work_();
 }
 
 Fabric::Task::Task(Fabric& fabric, std::function<void()> work)
@@ -407,11 +403,7 @@ Fabric::Task::Task(Fabric& fabric, std::function<void()> work)
 }
 
 Fabric::Task::~Task() {
-  if (fabric_.is_running_tasks_) {
-    std::ranges::replace(fabric_.tasks_, this, nullptr);
-  } else {
-    std::erase(fabric_.tasks_, this);
-  }
+  std::erase(fabric_.tasks_, this);
 }
 
 bool Fabric::arm() {

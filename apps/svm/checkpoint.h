@@ -54,7 +54,7 @@ Result<Checkpoint> load_checkpoint(const std::string& path);
 // kInvalidArgument names the first difference in dimension, loss, lambda, bias, seed, t_step or
 // averaging. If both runs have as many ranks, the rows, the data and the number of the shard are
 // compared as well, and the run continues as if it had never stopped. eta0 is taken over from
-// `saved` and not compared.
+// `saved` and not compared here.
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current);
 
 }  // namespace dunlin::svm

@@ -78,6 +78,7 @@ class StochasticReduce::TypedBody final : public Body {
     return copied_.is_averaging() ? reduce_->awaited() : awaited_copies(fabric());
   }
   bool uses_memory() override { return copied_.is_copying(copies_, copies_); }
+  void stop(const Status& outcome) override { reduce_->stop(outcome); }
   void release_memory() override { copied_.settle(copies_, copies_); }
   Status begin(const ModelMemory& memory) override {
     copied_ = CopiedAverage(memory, reduce_->model().size_bytes());

@@ -60,6 +60,10 @@ class StragglerRing::TypedBody final : public Body {
     return {std::as_writable_bytes(ring_->data()), ring_->owner_of_data()};
   }
   Status begin() override { return ring_->start(); }
+  void stop(const Status& outcome) override {
+    awake_.reset();
+    ring_->stop(outcome);
+  }
   Status advance() override {
     Status status = ring_->test();
     // Waits of the session know no timeouts of their own, so a wait for one must not sleep.

@@ -55,9 +55,9 @@ void WholeJobReduce::give_up() {
   outcome_.reset();
   release_memory();
   if (failure_.is_error()) return;
-  failure_ = {Code::kClosed,
-              "a reduce has failed or was given up, so the ranks' data no longer match: make "
-              "another object"};
+  fail({Code::kClosed,
+        "a reduce has failed or was given up, so the ranks' data no longer match: make another "
+        "object"});
 }
 
 Status WholeJobReduce::check_awaited() {

@@ -30,7 +30,7 @@ class WholeJobReduce : public Resident {
         watch_(fabric, members_),
         title_(std::move(title)) {}
 
-  void progress() override {}  // the operation does it, in test()
+  void progress() override {}  // tasks of the fabric do it, and the operation in test()
   // Neighbors may be ahead. Transports with connections (tcp) take their data in only while this
   // rank's fabric is progressed.
   bool is_served() const override { return is_open() && !failure_.is_error(); }
@@ -41,6 +41,8 @@ class WholeJobReduce : public Resident {
   // Whether the reduce in progress may access the caller's memory, as copies on a GPU do. Then a
   // reduce that has failed is not over yet.
   virtual bool uses_memory() { return false; }
+  // Ends the reduce in progress, which accesses the object's own memory no longer.
+  virtual void stop(const Status& outcome) = 0;
   // Waits until it accesses none, for Config::deadline at most.
   virtual void release_memory() {}
 
@@ -70,8 +72,12 @@ class WholeJobReduce : public Resident {
   // connection because of a death, and that may arrive before the notice of it; kBusy meanwhile.
   Status explain(Status status);
   Status keep(Status status) {
-    if (status.is_error()) failure_ = status;
+    if (status.is_error()) fail(status);
     return status;
+  }
+  void fail(Status status) {
+    failure_ = std::move(status);
+    if (is_open()) stop(failure_);
   }
 
   const std::vector<Rank> members_;

@@ -36,7 +36,10 @@ class Barrier {
   // waits for something else on it: either advances the barrier.
   Status test();
   // Calls start(), then test() until the barrier has completed. Returns the errors of Fabric::wait.
+  // After a timeout, the barrier goes on.
   Status wait(Duration timeout);
+  // Ends a barrier that has failed for its caller: it goes on nowhere. Only destroy it then.
+  void stop(Status outcome) { steps_.stop(std::move(outcome)); }
   // The peer that this rank waits for at the moment.
   std::vector<transport::Awaited> awaited() const;
   Rank blocker() const;

@@ -7,8 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/within.h"
-
 namespace dunlin::collective {
 
 namespace {
@@ -51,7 +49,6 @@ Result<std::unique_ptr<HierarchicalExchange>> HierarchicalExchange::create(
       new HierarchicalExchange(fabric, exchange, std::move(options)));
   made->take_place();
   DUNLIN_TRY(made->connect());
-  made->task_.emplace(fabric, [exchange = made.get()] { exchange->progress(); });
   return made;
 }
 
@@ -194,9 +191,7 @@ Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool 
 }
 
 void HierarchicalExchange::progress() {
-  if (!failure_.is_ok() || operations_.empty()) return;
-  const Within advancing(is_advancing_);
-  if (advancing.was_within()) return;
+  if (!failure_.is_ok()) return;
   bool may_start = true;
   bool may_cross = true;
   bool may_gather = true;

@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,8 +61,8 @@ class HierarchicalExchange {
   int machines() const { return static_cast<int>(options_.machines.size()); }
 
   // Begins an average. The call's sources and destinations are machines: Rank(m) is machine m.
-  // Input and output belong to the call until it has ended. It goes on in calls of this object and
-  // whenever this process waits for something else.
+  // Input and output belong to the call until it has ended. It moves on only in calls of this
+  // object. While this rank waits for something else, the others wait for it.
   Result<HierarchicalRequest> start(const NeighborCall& call);
   // kBusy until the request has ended, then its outcome once, then kNotFound. Moves all requests
   // on.
@@ -104,8 +103,6 @@ class HierarchicalExchange {
   std::deque<std::unique_ptr<Operation>> operations_;  // in the order of their starts
   std::uint64_t next_ = 1;
   Status failure_;
-  bool is_advancing_ = false;  // in progress(), which the task must not enter again
-  std::optional<transport::Fabric::Task> task_;  // calls progress(), once connected
 };
 
 }  // namespace dunlin::collective

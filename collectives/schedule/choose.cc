@@ -17,10 +17,10 @@ constexpr int kDirectRanks = 16;
 // send once in each direction, too, and `direct` saves only hops within the hosts.
 constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
 constexpr std::size_t kDirectTwoHostsBytes = std::size_t{8} << 10;
-// Up to these sizes, hops cost more than the bytes of recursive doubling: for ranks on hosts of
-// their own, of a number that is no power of two, or whose messages cost system calls, and for
-// others. There the ranks of a host send at the same time, so that the size is divided by their
-// number, down to the second one.
+// Up to these sizes, hops cost more than the bytes of recursive doubling. The first one holds for
+// ranks on hosts of their own, of a number that is no power of two, or whose messages cost system
+// calls. For others it is divided by the number of ranks of a host, as these send at the same time,
+// and the second one is the least.
 constexpr std::size_t kDoublingBytes = std::size_t{24} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
 // If messages cost system calls and 2^k ranks share each host, a tree takes the fewest: between two

@@ -403,13 +403,16 @@ Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
   Status status = watch_.wait(
       [this] { return test(); },
       transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);
-  if (!status.is_ok()) {
-    // The model is the caller's from now on.
-    steps_.stop(status);
-    gpu_compute_.reset();  // waits for an average that is in progress
-    return status;
-  }
-  return report_;
+  if (status.is_ok()) return report_;
+  stop(status);
+  return status;
+}
+
+template <typename T>
+void StochasticReduce<T>::stop(const Status& outcome) {
+  steps_.stop(outcome);
+  if (barrier_) barrier_->stop(outcome);
+  gpu_compute_.reset();  // waits for an average that is in progress
 }
 
 template class StochasticReduce<float>;

@@ -90,6 +90,9 @@ class StochasticReduce {
   // kBusy until the reduce is done. In between the caller progresses the fabric, or waits for
   // something else on it, and checks that the members are alive (PeerTable).
   Status test();
+  // Ends a reduce that has failed for its caller, whose the model is from now on: nothing is
+  // averaged into it any more. Only destroy the object then.
+  void stop(const Status& outcome);
   const ReduceReport& report() const { return report_; }
   // The peers that this rank waits for now, and for what.
   std::vector<transport::Awaited> awaited() const;

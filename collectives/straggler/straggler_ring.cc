@@ -489,7 +489,7 @@ Result<StragglerReport> StragglerRing<T>::all_reduce(Duration timeout) {
                   transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }},
                   timeout, [this] { return next_event(); });
   if (status.is_ok()) return report_;
-  steps_.stop(status);  // the vector is the caller's from now on
+  stop(status);
   return status;
 }
 

@@ -101,8 +101,12 @@ class StragglerRing {
   Status start();
   // kBusy until the all-reduce is done. In between the caller progresses the fabric, or waits for
   // something else on it, calls test() again at next_event() at the latest, and checks that the
-  // members are alive (PeerTable).
+  // members are alive (PeerTable). A wait for something else does not wake up at next_event(), so
+  // that a late rank may be noticed later.
   Status test();
+  // Ends an all-reduce that has failed for its caller, whose the vector is from now on. Only
+  // destroy the object then.
+  void stop(Status outcome) { steps_.stop(std::move(outcome)); }
   // When test() has something to do even if nothing arrives: a timeout. nullopt: never.
   std::optional<TimePoint> next_event() const;
   const StragglerReport& report() const { return report_; }

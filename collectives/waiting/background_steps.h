@@ -14,8 +14,9 @@ namespace dunlin::collective {
 
 class BackgroundSteps {
  public:
-  // `step` never blocks. It goes as far as it can and returns kBusy, or the outcome of the
-  // operation. Its owner calls it nowhere else, and destroys this object before what it uses.
+  // `step` never blocks, and does not call the bootstrap. It goes as far as it can and returns
+  // kBusy, or the outcome of the operation. The owner calls `step` nowhere else, and destroys this
+  // object before what `step` uses.
   BackgroundSteps(transport::Fabric& fabric, std::function<Status()> step)
       : step_(std::move(step)), task_(fabric, [this] {
           if (!is_awaited_) advance();

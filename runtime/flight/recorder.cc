@@ -62,10 +62,11 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const Config& config, Bootstrap
     if (bootstrap.job().local_rank == 0) remove_old_jobs(base, options.job);
     auto made = create(options, clock);
     if (made) recorder = std::move(made).value();
-    if (!made && config.flight.empty()) {
-      DUNLIN_INFO("no flight record: {}", made.status().to_string());
-    } else if (!made) {
-      DUNLIN_WARN("no flight record (DUNLIN_FLIGHT): {}", made.status().to_string());
+    if (!made) {
+      // The user has named the folder, or nobody has asked for a record.
+      const bool is_wrong = !config.flight.empty() && bootstrap.job().local_rank == 0;
+      const LogLevel level = is_wrong ? LogLevel::kWarn : LogLevel::kInfo;
+      DUNLIN_LOG(level, "no flight record (DUNLIN_FLIGHT): {}", made.status().to_string());
     }
   }
   if (config.metrics.empty()) return recorder;

@@ -1,4 +1,4 @@
-"""bench/peers/methods: every scenario ends as it should, and every program tells its steps and bytes.
+"""bench/peers/methods: both programs reach the loss, also with a slow worker, and tell their steps and bytes.
 
     methods_test.py BUILD_DIR SCRIPT
 """
@@ -26,7 +26,7 @@ class Methods(JobTest):
         done = subprocess.run(
             [sys.executable, SCRIPT, "--build", BUILD, "--python", sys.executable, "--programs", program, "--scenarios",
              *scenarios, "--workers", str(WORKERS), "--target", "2.2", "--longest", "60", "--json-out", path, "--methods",
-             *methods], text=True, capture_output=True, timeout=LOADED * 200)
+             *methods], text=True, capture_output=True, timeout=LOADED * 100)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(pathlib.Path(path).read_text()), done.stdout + done.stderr
 

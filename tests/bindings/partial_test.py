@@ -139,7 +139,7 @@ class GroupAverageTest(unittest.TestCase):
                 statistics = groups.statistics()
                 self.assertEqual(statistics["iterations"], 30)
                 self.assertGreaterEqual(statistics["members"], 2 * statistics["groups"])
-                # Those of a group of two send a model each, and at most twice as much in any group.
+                # In a group of two, each rank sends one model, and in any group fewer than two.
                 models = statistics["bytes_sent"] / model.nbytes
                 self.assertTrue(statistics["groups"] <= models <= 2 * statistics["groups"], statistics)
                 self.assertEqual(statistics["server"], None if source == "static" else 0)

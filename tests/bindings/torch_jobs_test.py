@@ -99,7 +99,7 @@ GROUPS = {
     # The backend of torch.distributed.
     "Backend": {
         **by_ranks("c10d_test.py", 1, 2, 4),
-        **{f"tensors_{name}": job for name, job in by_ranks("c10d_tensors_test.py", 1, 3, 4).items()},
+        **{f"tensors_{name}": job for name, job in by_ranks("c10d_tensors_test.py", 1, 2, 3, 4).items()},
         **{f"training_{name}": job for name, job in by_ranks("c10d_training_test.py", 1, 2, 4).items()},
         **{f"staged_{name}": job for name, job in by_ranks("staged_test.py", 1, 2, 4).items()},
     },

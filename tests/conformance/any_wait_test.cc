@@ -11,7 +11,6 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/groups/group_average.h"
-#include "collectives/neighbor/hierarchical.h"
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "collectives/partial/partial_all_reduce.h"
 #include "collectives/stochastic/stochastic_reduce.h"
@@ -32,8 +31,6 @@ using collective::GroupPolicy;
 using collective::GroupService;
 using collective::GroupServiceOptions;
 using collective::GroupSource;
-using collective::HierarchicalExchange;
-using collective::HierarchicalOptions;
 using collective::NeighborCall;
 using collective::NeighborExchange;
 using collective::PartialAllReduce;
@@ -337,38 +334,6 @@ TEST_P(AnyWaitTest, StragglerRingsAdvance) {
     advance_elsewhere(fabric, *ring);
     EXPECT_EQ(ring->data().front(), 2.0F);
     EXPECT_EQ(ring->data().back(), 2.0F);
-    sync(fabric, "end");
-  });
-}
-
-// Both ranks are one machine, so that each of the steps within it needs both.
-TEST_P(AnyWaitTest, HierarchicalAveragesAdvance) {
-  run([](Fabric& fabric) {
-    const auto exchange = NeighborExchange::create(fabric, {}).value();
-    HierarchicalOptions options;
-    options.machines = {{Rank(0), Rank(1)}};
-    const auto averages =
-        HierarchicalExchange::create(fabric, *exchange, std::move(options)).value();
-    const std::vector<float> input(500'000, static_cast<float>(fabric.rank().value()));
-    std::vector<float> output(input.size());
-    NeighborCall call;
-    call.input = input.data();
-    call.output = output.data();
-    call.count = input.size();
-    call.type = DataType::kFloat32;
-    ASSERT_TRUE(averages->run(call).is_ok());
-    std::ranges::fill(output, 0.0F);
-    const auto request = averages->start(call).value();
-    if (fabric.rank() == Rank(0)) {
-      const Status status = averages->wait(request, kTimeout);
-      ASSERT_TRUE(status.is_ok()) << status.to_string();
-    }
-    meet(fabric);
-    if (fabric.rank() == Rank(1)) {
-      ASSERT_TRUE(averages->wait(request, kTimeout).is_ok());
-    }
-    EXPECT_EQ(output.front(), 0.5F);
-    EXPECT_EQ(output.back(), 0.5F);
     sync(fabric, "end");
   });
 }

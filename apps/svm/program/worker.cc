@@ -173,6 +173,11 @@ Status Worker::resume() {
   fresh.averaged = options_.has_average ? 1 : 0;
   DUNLIN_ASSIGN(const Checkpoint saved,
                 svm::resume(fabric_, members_.membership(), options_, data().total_rows, fresh));
+  if (const double wanted = options_.learner.eta0; wanted > 0 && wanted != saved.options.eta0) {
+    return {Code::kInvalidArgument,
+            fmt::format("--eta0 {}: the run to be resumed has {}, which it keeps", wanted,
+                        saved.options.eta0)};
+  }
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);

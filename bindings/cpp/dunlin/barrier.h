@@ -23,7 +23,8 @@ class Barrier {
   Barrier& operator=(Barrier&&) noexcept;
   ~Barrier();
 
-  // Enters, and waits for all other members. Returns the errors of Job::wait().
+  // Enters, and waits for all other members. Returns the errors of Job::wait(). After a timeout the
+  // barrier goes on, and test() tells its outcome.
   Status wait(Duration timeout);
 
   // The same without blocking. start() enters, and returns kInvalidArgument while the last barrier

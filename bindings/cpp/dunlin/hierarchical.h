@@ -55,8 +55,7 @@ class HierarchicalNeighbors {
   // The call's sources and destinations are groups: Rank(i) is group i. Blocking, for
   // Job::deadline().
   Status average(const NeighborCall& call);
-  // Starts the same call and returns. Input and output belong to the call until it is over. It
-  // advances in calls of this object, in Job::progress() and in every wait.
+  // Starts the same call and returns. Input and output belong to the call until it is over.
   Result<Request> start_average(const NeighborCall& call);
   // Returns kBusy until the call is over, then the call's outcome once, and kNotFound from then on.
   // Advances all calls.

@@ -97,7 +97,8 @@ class StochasticReduce {
 
   // The same without blocking. After start(), the model must not be touched until test() returns
   // anything but busy. Meanwhile the caller calls Job::progress(), or waits for something else, and
-  // checks the members with Job::check().
+  // checks the members with Job::check(). A reduce that the caller gives up may still change the
+  // model, until the object is destroyed.
   Status start();
   Status test();
   ReduceReport report() const;  // of the last reduce

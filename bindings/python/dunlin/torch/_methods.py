@@ -92,7 +92,7 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     The result is an instance of the optimizer's class, and has besides:
         synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients)
         statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics(). It has the
-                       "bytes_sent" by this rank; for an all-reduce, they are what the best algorithm sends
+                       "bytes_sent" by this rank; with all-reduce and local-sgd, the least that an all-reduce sends
         leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
                        wrapped again. All ranks call it, each when it has finished. After DeadlineExceededError and
                        Ctrl-C, call it again. With ad-psgd and parameter servers, copies of the model and their buffers

@@ -6,11 +6,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -18,7 +15,6 @@
 #include "runtime/log.h"
 #include "tests/support/ranks.h"
 #include "transports/tcp/cipher.h"
-#include "transports/tcp/libcrypto.h"
 #include "transports/tcp/listener.h"
 #include "transports/tcp/socket.h"
 
@@ -120,26 +116,6 @@ TEST_P(TcpCipherTest, NothingIsLeftOfAFrameThatDoesNotOpen) {
   EXPECT_FALSE(receiver.open(header_, sealed.data(), kSize, plain.data()));
   const Frame unchanged(kSize, std::byte{9});
   EXPECT_THAT(plain, ::testing::AnyOf(Frame(kSize), unchanged));
-}
-
-void start_a_cipher() {
-  const std::array<unsigned char, 32> key{};
-  Libcrypto cipher;
-  cipher.start(Libcrypto::Cipher::kAes256Gcm, Libcrypto::Use::kSeal, key);
-  if (!cipher.is_ready()) _exit(3);
-}
-
-// Threads may still end connections while the process exits. In OpenSSL's usual order, it has freed
-// everything when functions are called that were registered before its first use.
-TEST(TcpCipherDeathTest, WorksUntilTheEndOfTheProcess) {
-  if (!Libcrypto::is_built_in()) GTEST_SKIP() << "this build is without libcrypto";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process that has not used OpenSSL
-  const auto exit_with_a_cipher = [] {
-    std::atexit(start_a_cipher);
-    start_a_cipher();
-    std::exit(0);
-  };
-  EXPECT_EXIT(exit_with_a_cipher(), ::testing::ExitedWithCode(0), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ciphers, TcpCipherTest,

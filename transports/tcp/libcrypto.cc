@@ -1,6 +1,5 @@
 #include "transports/tcp/libcrypto.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 namespace dunlin::transport::tcp {
@@ -15,13 +14,6 @@ const unsigned char* raw(const std::byte* bytes) {
 }
 unsigned char* raw(std::byte* bytes) {
   return reinterpret_cast<unsigned char*>(bytes);
-}
-
-// Unless the program has used OpenSSL before, the end of the process frees nothing of it: threads
-// of Dunlin may still end connections then. What OpenSSL frees for them, they would free again.
-bool initialize() {
-  static const bool kIsDone = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
-  return kIsDone;
 }
 
 // All but the tag. EVP_EncryptInit(3): a call without an output takes the header.
@@ -46,8 +38,6 @@ void Libcrypto::Free::operator()(evp_cipher_ctx_st* context) const {
 }
 
 void Libcrypto::start(Cipher cipher, Use use, Key key) {
-  context_.reset();
-  if (!initialize()) return;
   const EVP_CIPHER* const type =
       cipher == Cipher::kAes256Gcm ? EVP_aes_256_gcm() : EVP_chacha20_poly1305();
   context_.reset(EVP_CIPHER_CTX_new());

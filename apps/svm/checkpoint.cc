@@ -191,6 +191,8 @@ Status check_resumable(const Checkpoint& saved, const Checkpoint& current) {
   DUNLIN_TRY(compare("model elements", saved.model.size(), current.model.size()));
   DUNLIN_TRY(compare("loss", std::string_view(to_string(saved.options.loss)),
                      std::string_view(to_string(current.options.loss))));
+  if (current.options.eta0 > 0)
+    DUNLIN_TRY(compare("eta0", saved.options.eta0, current.options.eta0));
   DUNLIN_TRY(compare("lambda", saved.options.lambda, current.options.lambda));
   DUNLIN_TRY(compare("bias", saved.options.has_bias, current.options.has_bias));
   DUNLIN_TRY(compare("seed", saved.options.seed, current.options.seed));

@@ -52,9 +52,9 @@ Result<Checkpoint> load_checkpoint(const std::string& path);
 
 // Checks that a run can continue from `saved`. `current` describes the run as it would start anew.
 // kInvalidArgument names the first difference in dimension, loss, lambda, bias, seed, t_step or
-// averaging. If both runs have as many ranks, the rows, the data and the number of the shard are
-// compared as well, and the run continues as if it had never stopped. eta0 is taken over from
-// `saved` and not compared here.
+// averaging, or in eta0 if `current` has one; otherwise that of `saved` is taken over. If both runs
+// have as many ranks, the rows, the data and the number of the shard are compared as well, and the
+// run continues as if it had never stopped.
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current);
 
 }  // namespace dunlin::svm

@@ -14,9 +14,9 @@ namespace dunlin::collective {
 
 class BackgroundSteps {
  public:
-  // `step` never blocks, and does not call the bootstrap. It goes as far as it can and returns
-  // kBusy, or the outcome of the operation. The owner calls `step` nowhere else, and destroys this
-  // object before what `step` uses.
+  // `step` never blocks, and neither calls the bootstrap nor progresses the fabric. It goes as far
+  // as it can and returns kBusy, or the outcome of the operation. The owner calls `step` nowhere
+  // else, and destroys this object before what `step` uses.
   BackgroundSteps(transport::Fabric& fabric, std::function<Status()> step)
       : step_(std::move(step)), task_(fabric, [this] {
           if (!is_awaited_) advance();
@@ -36,15 +36,12 @@ class BackgroundSteps {
 
  private:
   void advance() {
-    if (!outcome_.is_busy()) return;
-    const Within stepping(is_stepping_);
-    if (!stepping.was_within()) outcome_ = step_();
+    if (outcome_.is_busy()) outcome_ = step_();
   }
 
   std::function<Status()> step_;
   Status outcome_;
   bool is_awaited_ = false;
-  bool is_stepping_ = false;  // `step` may progress the fabric, which must not call it again
   transport::Fabric::Task task_;
 };
 

@@ -147,6 +147,7 @@ TEST(Checkpoint, FitsOnlyTheRunItWasMadeBy) {
   EXPECT_EQ(difference([](auto& c) { c.options.loss = Loss::kHinge; }),
             made + "loss log, this run has hinge");
   EXPECT_EQ(difference([](auto& c) { c.options.seed = 1; }), made + "seed 77, this run has 1");
+  EXPECT_EQ(difference([](auto& c) { c.options.eta0 = 8; }), made + "eta0 0.5, this run has 8");
   EXPECT_EQ(difference([](auto& c) { c.averaged = 3; }), made + "averaging off, this run has on");
   // Values that a resumed run takes over from the checkpoint may differ.
   EXPECT_EQ(difference([](auto& c) { c.options.eta0 = 0; }), "");

@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, some  # noqa: E402
+from job import Job, lines_by_rank, some  # noqa: E402
 
 RUN = sys.argv.pop(1)
 TRANSPORTS = some(sys.argv.pop(1).split(","), 1)  # to be tested in turn
@@ -49,12 +49,8 @@ def run(ranks, *arguments, options=(), deadline=300, code=0, env=None, program=R
     job.took = time.monotonic() - began
     if code is not None and found != code:
         raise AssertionError(f"exit code {found}:\n{job.text()}")
-    lines = {rank: [] for rank in range(ranks)}
-    for _, line in job.lines:
-        # On a busy host, a rank may say that it tries again to join.
-        if tagged := re.match(r"\[(\d+)\] (?!dunlin warning: bootstrap: )(.*)", line):
-            lines[int(tagged.group(1))].append(tagged.group(2))
-    return lines, job
+    # On a busy host, a rank may say that it tries again to join.
+    return lines_by_rank(job, ranks, without="dunlin warning: bootstrap: "), job
 
 
 class JobTest(unittest.TestCase):

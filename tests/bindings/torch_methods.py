@@ -54,6 +54,13 @@ def flat(model):
     return torch.cat([p.detach().double().reshape(-1) for p in model.parameters() if p.requires_grad])
 
 
+def all_reduced(model, flags=0):
+    """The bytes that a rank sends in an all-reduce of the trained parameters, and of so many flags for each."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    numbers = sum(p.numel() + flags for p in trained)
+    return numbers * trained[0].element_size() * 2 * (bf.size() - 1) // bf.size()
+
+
 class Counters:
     """A number for each rank, which all ranks of the host see at once."""
 

@@ -15,7 +15,7 @@ import torch
 
 import dunlin
 import dunlin.torch as bf
-from torch_methods import STEPS, Counters, flat, loss_of, make_model, make_optimizer, servers_of, train, wrapped
+from torch_methods import STEPS, Counters, all_reduced, flat, loss_of, make_model, make_optimizer, servers_of, train, wrapped
 
 # The methods, with options that change what they do.
 ALL = [("all-reduce", {}), ("straggler-ring", {}),
@@ -61,13 +61,6 @@ def simulate(mix, is_due, overlap=False, dtype=torch.float64):
     if pending:
         average(STEPS - 1)
     return models[bf.rank()]
-
-
-def all_reduced(model, flags=0):
-    """The bytes that a rank sends in an all-reduce of the trained parameters, and of so many flags for each."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    numbers = sum(p.numel() + flags for p in trained)
-    return numbers * trained[0].element_size() * 2 * (bf.size() - 1) // bf.size()
 
 
 def mean(tensors):

@@ -5,7 +5,7 @@ import unittest
 import torch
 
 import dunlin.torch as bf
-from torch_methods import flat, loss_of, make_model, servers_of, train, wrapped
+from torch_methods import all_reduced, flat, loss_of, make_model, servers_of, train, wrapped
 
 
 def setUpModule():
@@ -36,7 +36,7 @@ class Wrapping(unittest.TestCase):
             self.assertTrue(p.grad is q.grad is None or torch.equal(p.grad, q.grad))
         optimizer = wrapped("all-reduce", model)
         train(optimizer, model, 2, 4)
-        self.assertEqual(optimizer.statistics()["averages"], 2)
+        self.assertEqual(optimizer.statistics(), {"averages": 2, "bytes_sent": 2 * all_reduced(model, 1)})
         loss_of(model, bf.rank(), 4).backward()
         optimizer.leave()  # with averages of a backward pass in progress
         for _ in range(20):

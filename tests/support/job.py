@@ -144,6 +144,15 @@ def await_progress(job, path, count=3, timeout=60):
     raise AssertionError(f"no progress in {path}:\n{job.text()}")
 
 
+def lines_by_rank(job, ranks, without):
+    """{rank: its lines} by the tags of dunlin-run. Lines that begin with the pattern `without` are left out."""
+    lines = {rank: [] for rank in range(ranks)}
+    for _, line in job.lines:
+        if tagged := re.match(rf"\[(\d+)\] (?!{without})(.*)", line):
+            lines[int(tagged.group(1))].append(tagged.group(2))
+    return lines
+
+
 def reports(job, pattern):
     """Returns {rank: (time, line)} of the first matching line of each rank, by the tags of dunlin-run."""
     found = {}

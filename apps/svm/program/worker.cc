@@ -121,9 +121,9 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
 }
 
 // The leader searches on its shard, or on rows dealt in turns, since a skewed shard is unlike
-// the whole set.
+// the whole set. A resumed run keeps the rate that it had.
 Status Worker::agree_on_eta0() {
-  if (learning_.eta0 > 0) return Status::ok();
+  if (learning_.eta0 > 0 || !options_.resume.empty()) return Status::ok();
   DUNLIN_ASSIGN(const std::uint64_t found, found_by_leader("eta0", [&]() -> Result<std::uint64_t> {
                   std::optional<Dataset> dealt;
                   if (!options_.shard_skew.is_none()) {
@@ -173,11 +173,6 @@ Status Worker::resume() {
   fresh.averaged = options_.has_average ? 1 : 0;
   DUNLIN_ASSIGN(const Checkpoint saved,
                 svm::resume(fabric_, members_.membership(), options_, data().total_rows, fresh));
-  if (const double wanted = options_.learner.eta0; wanted > 0 && wanted != saved.options.eta0) {
-    return {Code::kInvalidArgument,
-            fmt::format("--eta0 {}: the run to be resumed has {}, which it keeps", wanted,
-                        saved.options.eta0)};
-  }
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);

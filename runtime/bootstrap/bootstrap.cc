@@ -23,8 +23,14 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   plan.secret = launch.secret;
   plan.coordinator = {launch.coordinator};
   plan.job = std::move(launch.job);
-  if (launch.host == CoordinatorHost::kRank0 && plan.job.rank == Rank(0))
-    DUNLIN_TRY(plan.start_coordinator(config, launch.listen));
+  if (launch.host == CoordinatorHost::kRank0 && plan.job.rank == Rank(0)) {
+    Status started = plan.start_coordinator(config, launch.listen);
+    // No program has named the port.
+    if (plan.job.launcher == "torchrun")
+      started = std::move(started).with_context(
+          "rank 0 listens at MASTER_PORT + 1 unless DUNLIN_BOOTSTRAP_PORT is another free port");
+    DUNLIN_TRY(std::move(started));
+  }
   return bootstrap::TcpBootstrap::join(std::move(plan));
 }
 

@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job, JobTest, events  # noqa: E402
+from ports import free_ports  # noqa: E402
 
 RUN, SVM = sys.argv[1:3]
 del sys.argv[1:3]
@@ -302,7 +303,7 @@ class Jobs(JobTest):
         return file.name
 
     def test_torchrun_variables_start_a_job(self):
-        port = 20000 + os.getpid() % 20000
+        port = free_ports(2)  # rank 0 listens at the second one
         base = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                 "DUNLIN_JOB_SECRET": "a secret of this test"}
         jobs = [Job([SVM, *DATA, "--epochs", 2, "--json-out", self.path("torchrun.jsonl")],

@@ -80,7 +80,7 @@ class LaunchTest(unittest.TestCase):
         if importlib.util.find_spec("networkx") is None:
             self.skipTest("no module 'networkx'")
         text = finish([*STANDALONE, "--nproc_per_node", "2", METHODS, "--method", "partial", "--steps", "50"],
-                      DUNLIN_JOB_SECRET=secrets.token_hex(32))
+                      DUNLIN_JOB_SECRET=secrets.token_hex(32), DUNLIN_BOOTSTRAP_PORT=str(free_ports()))
         self.assertRegex(text, r"partial: steps of the ranks .* largest error")
 
     def test_torchrun_within_another_job(self):

@@ -125,6 +125,19 @@ TEST(Discovery, TheInnermostLauncherCounts) {
   EXPECT_EQ(kind_of(all), LaunchKind::kDunlin);
 }
 
+TEST(Torchrun, RankZeroSaysWhichSettingChoosesItsPort) {
+  Endpoint taken{"127.0.0.1", 0};
+  const Fd listener = listen_on(taken).value();
+  Values values = torchrun();
+  values["RANK"] = values["LOCAL_RANK"] = "0";
+  values["MASTER_ADDR"] = taken.host;
+  values["MASTER_PORT"] = std::to_string(taken.port - 1);
+  const Environment environment{values};
+  const auto joined = Bootstrap::join(Config::parse(environment).value(), environment);
+  EXPECT_THAT(joined.status().to_string(), HasSubstr("DUNLIN_BOOTSTRAP_PORT"));
+  EXPECT_THAT(joined.status().to_string(), HasSubstr(taken.to_string()));
+}
+
 TEST(Endpoint, ReadsAddressesAndNames) {
   EXPECT_EQ(Endpoint::parse("node7:80")->host, "node7");
   EXPECT_EQ(Endpoint::parse("[fe80::1]:80")->host, "fe80::1");

@@ -4,6 +4,7 @@
 
 #include "transports/fabric.h"
 #include "transports/gpu_access.h"
+#include "transports/libraries.h"
 #include "transports/shm/transport.h"
 #include "transports/tcp/factory.h"
 
@@ -44,6 +45,10 @@ std::vector<TransportFactory> builtin_transports() {
       absent("ucx", "UCX (libucx-dev)"),
 #endif
   };
+}
+
+void load_libraries() {
+  tcp::load_libraries();
 }
 
 Status find_gpu_access(const std::string& name, [[maybe_unused]] const std::string& device,

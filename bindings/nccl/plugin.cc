@@ -8,12 +8,13 @@
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/log.h"
+#include "transports/libraries.h"
 
 namespace dunlin::nccl {
 namespace {
 
-// At the end of the process, comms end before what their threads use is destroyed. CUDA's driver is
-// loaded before this is made, so that it ends later.
+// At the end of the process, comms end before what their threads use is destroyed: CUDA's driver and
+// OpenSSL are loaded before this is made.
 struct AtExit {
   ~AtExit() { Plugin::instance().await_ends(); }
 };
@@ -31,6 +32,7 @@ Status Plugin::init(abi::Logger log) {
   log_to(log, LogLevel::kWarn);
   if (devices_.empty()) {
     gpu_ = load_cuda_driver();
+    transport::load_libraries();
     static const AtExit kAtExit;
     DUNLIN_ASSIGN(devices_, find_devices(environment, gpu_));
   }

@@ -10,4 +10,7 @@ namespace dunlin::transport::tcp {
 // Makes the transport. kUnavailable if this host has no network interface that it could use.
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
 
+// See transports/libraries.h.
+void load_libraries();
+
 }  // namespace dunlin::transport::tcp

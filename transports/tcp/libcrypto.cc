@@ -1,5 +1,6 @@
 #include "transports/tcp/libcrypto.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 namespace dunlin::transport::tcp {
@@ -31,6 +32,11 @@ bool transform(EVP_CIPHER_CTX* context, Libcrypto::Nonce nonce, std::span<const 
 
 bool Libcrypto::is_built_in() {
   return true;
+}
+
+void Libcrypto::load() {
+  // Without an option, the call does nothing.
+  (void)OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_CIPHERS, nullptr);
 }
 
 void Libcrypto::Free::operator()(evp_cipher_ctx_st* context) const {

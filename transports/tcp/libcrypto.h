@@ -21,6 +21,9 @@ class Libcrypto {
 
   // Whether this build contains it.
   static bool is_built_in();
+  // Loads the library's own state, which the first use does otherwise. At the end of the process,
+  // what is registered with std::atexit later runs while the library can still be used.
+  static void load();
 
   // Prepares the key. If that fails, is_ready() is false, and seal() and open() must not be called.
   void start(Cipher cipher, Use use, Key key);

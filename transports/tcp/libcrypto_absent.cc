@@ -6,6 +6,7 @@ namespace dunlin::transport::tcp {
 bool Libcrypto::is_built_in() {
   return false;
 }
+void Libcrypto::load() {}
 void Libcrypto::Free::operator()(evp_cipher_ctx_st*) const {}
 void Libcrypto::start(Cipher, Use, Key) {}
 void Libcrypto::rekey(Key) {}

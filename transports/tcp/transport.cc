@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "transports/tcp/factory.h"
+#include "transports/tcp/libcrypto.h"
 
 namespace dunlin::transport::tcp {
 
@@ -40,6 +41,10 @@ Result<std::unique_ptr<Link>> TcpTransport::connect(Rank peer, std::span<const s
 Result<std::unique_ptr<TransportRegion>> TcpTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
   return TcpRegion::create(*engine_, memory);
+}
+
+void load_libraries() {
+  Libcrypto::load();
 }
 
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context) {

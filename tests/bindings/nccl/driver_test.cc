@@ -1,10 +1,15 @@
 // The plugin, called as NCCL calls it, under each of its versions: the ranks are processes, and
 // connect on one thread while another one transfers.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -407,6 +412,53 @@ INSTANTIATE_TEST_SUITE_P(, NcclOver,
                            return "v" + std::to_string(std::get<0>(each.param)) + "_" +
                                   std::get<1>(each.param);
                          });
+
+bool is_ending_a_connection() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name == "dunlin-close") return true;
+  }
+  return false;
+}
+
+// Stops the process for half a second.
+void pause_process() {
+  const pid_t stopped = getpid();
+  if (fork() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    kill(stopped, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+}
+
+// A thread that has used OpenSSL must not end while OpenSSL frees what it has. Version 9 has no
+// finalize(), which would wait.
+TEST(Nccl, ConnectionsEndBeforeOpenSslDoes) {
+  EXPECT_EQ("", run(2, 9, "tcp", [](Rank& rank) {
+              Pair pair(rank);
+              Block block(std::size_t{64} << 20);
+              void* const memory = rank.add(pair.comm, block.data(), block.size());
+              if (pair.is_receiver()) {
+                rank.receive(pair.comm, block.data(), block.size(), 0, memory);
+                rank.sync();
+                pause_process();
+              } else {
+                // Linked into the plugin: when that is built without it, nothing is to be shown.
+                void* const openssl = dlopen("libcrypto.so.3", RTLD_LAZY | RTLD_NOLOAD);
+                if (openssl != nullptr) {
+                  using AtExit = int (*)(void (*)());
+                  reinterpret_cast<AtExit>(dlsym(openssl, "OPENSSL_atexit"))(
+                      [] { REQUIRE(!is_ending_a_connection()); });
+                }
+                rank.sync();
+                rank.send(pair.comm, block.data(), block.size(), 0, memory);
+              }
+              pair.close();
+              REQUIRE(pair.is_receiver() || is_ending_a_connection());
+            }));
+}
 
 TEST(Nccl, DescribesItsDevices) {
   for (const int version : {8, 9, 10, 11}) {

@@ -2,34 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "bindings/nccl/log.h"
 
 namespace dunlin::nccl {
-
-namespace {
-
-const Clock& plugin_clock() {
-  static const SteadyClock kClock;
-  return kClock;
-}
-
-}  // namespace
-
-Result<std::shared_ptr<SharedEndpoint>> SharedEndpoint::create(const Config& config,
-                                                               bool is_host_only) {
-  auto made = std::make_shared<SharedEndpoint>();
-  made->config = &config;
-  DUNLIN_ASSIGN(made->endpoint, transport::Endpoint::create(config, plugin_clock(),
-                                                            {.is_host_only = is_host_only}));
-  DUNLIN_ASSIGN(made->keeper,
-                transport::endpoint::Keeper::start(
-                    made->mutex, [endpoint = made->endpoint.get()] { endpoint->progress(); }));
-  return made;
-}
 
 Result<std::size_t> Memory::offset_of(const void* at, std::size_t bytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
@@ -51,21 +28,8 @@ Comm::Comm(std::shared_ptr<SharedEndpoint> endpoint,
   for (std::size_t i = 0; i < capacity_; ++i) requests_[i].comm = this;
 }
 
-void SharedEndpoint::end(std::unique_ptr<transport::Connection> connection) {
-  // Long enough for another thread to take the lock.
-  constexpr auto kPause = std::chrono::microseconds(50);
-  std::unique_lock lock(mutex);
-  while (!connection->finish()) {
-    endpoint->progress();
-    lock.unlock();
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
-  }
-  connection.reset();
-}
-
 Comm::~Comm() {
-  endpoint_->end(std::move(connection_));
+  endpoint_->end({&connection_, 1});
 }
 
 void Comm::detach() {

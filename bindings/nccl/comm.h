@@ -11,29 +11,13 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "bindings/nccl/abi.h"
 #include "bindings/nccl/messages.h"
+#include "bindings/nccl/shared_endpoint.h"
 #include "transports/completion.h"
-#include "transports/endpoint/endpoint.h"
-#include "transports/endpoint/keeper.h"
 
 namespace dunlin::nccl {
-
-// An endpoint, the lock of the comms that have their connections from it, and its keeper: NCCL
-// makes no calls while it has nothing to test.
-struct SharedEndpoint {
-  std::mutex mutex;
-  std::unique_ptr<transport::Endpoint> endpoint;
-  const Config* config = nullptr;
-  std::unique_ptr<transport::endpoint::Keeper> keeper;
-
-  static Result<std::shared_ptr<SharedEndpoint>> create(const Config& config, bool is_host_only);
-  // Ends a connection, and waits as transports/endpoint/connection.h says, without the lock. So the
-  // endpoint's other connections go on meanwhile.
-  void end(std::unique_ptr<transport::Connection> connection);
-};
 
 // Memory that NCCL has registered with a comm.
 struct Memory {

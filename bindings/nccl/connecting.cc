@@ -13,7 +13,13 @@ Result<std::unique_ptr<ListenComm>> ListenComm::create(const Config& config) {
 }
 
 ListenComm::~ListenComm() {
-  for (auto& connection : arriving_) endpoint_->end(std::move(connection));
+  endpoint_->end(arriving_);
+}
+
+Result<std::span<const std::byte>> blob_of(const Handle& handle) {
+  const auto size = static_cast<std::size_t>(handle[0]);
+  if (size >= handle.size()) return Status(Code::kCorrupted, "the handle is not one of Dunlin's");
+  return std::span(handle).subspan(1, size);
 }
 
 Result<Handle> ListenComm::handle() const {
@@ -43,18 +49,16 @@ Result<std::unique_ptr<ReceiveComm>> ListenComm::accept() {
 }
 
 Result<Connector::Attempt> Connector::begin(const Config& config, const Handle& handle) {
-  const auto size = static_cast<std::size_t>(handle[0]);
-  if (size >= handle.size()) return Status(Code::kCorrupted, "the handle is not one of Dunlin's");
+  DUNLIN_ASSIGN(const auto blob, blob_of(handle));
   Attempt attempt;
   // Nobody connects to this endpoint.
   DUNLIN_ASSIGN(attempt.endpoint, SharedEndpoint::create(config, true));
-  DUNLIN_ASSIGN(attempt.connection,
-                attempt.endpoint->endpoint->connect(std::span(handle).subspan(1, size), {}));
+  DUNLIN_ASSIGN(attempt.connection, attempt.endpoint->endpoint->connect(blob, {}));
   return attempt;
 }
 
 void Connector::end(Attempt attempt) {
-  attempt.endpoint->end(std::move(attempt.connection));
+  attempt.endpoint->end({&attempt.connection, 1});
 }
 
 Result<std::unique_ptr<SendComm>> Connector::connect(const Config& config, const Handle& handle) {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "bindings/nccl/receive_comm.h"
 #include "bindings/nccl/send_comm.h"
@@ -17,12 +17,16 @@ namespace dunlin::nccl {
 // What NCCL carries to the peer: the size of the endpoint's blob, and the blob.
 using Handle = std::array<std::byte, abi::kHandleBytes>;
 
+// kCorrupted if the handle is not one of Dunlin's.
+Result<std::span<const std::byte>> blob_of(const Handle& handle);
+
 class ListenComm {
  public:
   static Result<std::unique_ptr<ListenComm>> create(const Config& config);
   ~ListenComm();
 
   Result<Handle> handle() const;
+  const std::shared_ptr<SharedEndpoint>& endpoint() const { return endpoint_; }
   // The next connection of a peer; null if there is none yet.
   Result<std::unique_ptr<ReceiveComm>> accept();
 
@@ -30,7 +34,7 @@ class ListenComm {
   explicit ListenComm(std::shared_ptr<SharedEndpoint> endpoint) : endpoint_(std::move(endpoint)) {}
 
   std::shared_ptr<SharedEndpoint> endpoint_;
-  std::list<std::unique_ptr<transport::Connection>> arriving_;
+  std::vector<std::unique_ptr<transport::Connection>> arriving_;
 };
 
 // The connections that this process makes, by handle: NCCL passes no more than that. Calls with

@@ -1,39 +1,14 @@
 // The functions that NCCL calls, and the tables in which it finds them. Each function checks its
-// arguments, calls the plugin, logs an error, and returns NCCL's code for it. Nothing is thrown
-// into NCCL.
-#include <fmt/format.h>
-
-#include <atomic>
+// arguments and calls the plugin.
 #include <cstring>
-#include <exception>
 #include <type_traits>
 
-#include "bindings/nccl/log.h"
-#include "bindings/nccl/plugin.h"
+#include "bindings/nccl/calls.h"
 
 namespace dunlin::nccl {
 namespace {
 
 using abi::Result;
-
-// The largest transfer. The sizes that test() returns are ints.
-constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
-// There is no limit but that of descriptors, of which a connection takes about 12.
-constexpr int kMaxComms = 1 << 16;
-
-Result guarded(auto&& body) {
-  try {
-    return report(body());
-  } catch (const std::exception& error) {
-    // The standard library throws where there is no memory, or no thread.
-    return report(Status(Code::kResourceExhausted, error.what()));
-  }
-}
-
-Status check(bool is_valid, const char* name) {
-  if (is_valid) return Status::ok();
-  return {Code::kInvalidArgument, std::string("an invalid argument: ") + name};
-}
 
 Result init(abi::Logger logger) {
   return guarded([&] { return Plugin::instance().init(logger); });
@@ -43,22 +18,15 @@ Result init_v10(abi::Logger logger, abi::Profiler) {
   return init(logger);
 }
 
-// Each communicator has a context. The last one that ends ends what is left of all.
-std::atomic<int> contexts{0};
-
 Result init_v11(void** context, std::uint64_t, abi::CommConfig*, abi::Logger logger,
                 abi::Profiler) {
   if (context != nullptr) *context = &Plugin::instance();
-  const Result result = init(logger);
-  if (result == abi::kSuccess) ++contexts;
-  return result;
+  return guarded([&] { return Plugin::instance().begin_context(logger); });
 }
 
 Result finalize(void*) {
   return guarded([] {
-    if (--contexts > 0) return Status::ok();
-    Plugin::instance().connector().clear();
-    Plugin::instance().await_ends();
+    Plugin::instance().end_context();
     return Status::ok();
   });
 }
@@ -80,22 +48,7 @@ Result properties(int number, Properties* to) {
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(to != nullptr, "properties"));
     DUNLIN_ASSIGN(const Device* const device, Plugin::instance().device(number));
-    *to = {};
-    // NCCL reads the texts only.
-    to->name = const_cast<char*>(device->name.c_str());
-    to->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
-    to->guid = static_cast<std::uint64_t>(number);
-    to->pointer_support = abi::kPointerHost;
-    if (device->gpu_access.is_ok()) to->pointer_support |= abi::kPointerCuda;
-    to->speed = device->speed;
-    to->port = device->port;
-    to->max_comms = kMaxComms;
-    to->max_receives = kMaxGroup;
-    if constexpr (!std::is_same_v<Properties, abi::PropertiesV8>) {
-      to->virtual_device.count = 1;
-      to->virtual_device.devices[0] = number;
-      to->max_p2p_bytes = to->max_collective_bytes = kMaxTransfer;
-    }
+    describe(*device, number, to);
     if constexpr (std::is_same_v<Properties, abi::PropertiesV11>) to->max_requests_at_once = 1;
     return Status::ok();
   });
@@ -154,15 +107,7 @@ Result register_memory(void* comm, void* data, std::size_t size, int type, void*
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(comm != nullptr && memory != nullptr, "comm"));
     *memory = nullptr;
-    DUNLIN_TRY(check(type == abi::kPointerHost || type == abi::kPointerCuda, "type"));
-    std::shared_ptr<GpuDriver> gpu;
-    if (type == abi::kPointerCuda) {
-      auto driver = Plugin::instance().gpu();
-      if (!driver)
-        return Status(Code::kInvalidArgument,
-                      fmt::format("GPU memory is registered: {}", driver.status().message()));
-      gpu = std::move(*driver);
-    }
+    DUNLIN_ASSIGN(auto gpu, driver_of(type));
     DUNLIN_ASSIGN(*memory, static_cast<Comm*>(comm)->add_memory(data, size, std::move(gpu)));
     return Status::ok();
   });
@@ -258,8 +203,6 @@ Result close_listen(void* listener) {
     return Status::ok();
   });
 }
-
-constexpr char kName[] = "Dunlin";
 
 }  // namespace
 

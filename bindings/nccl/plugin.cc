@@ -13,8 +13,8 @@
 namespace dunlin::nccl {
 namespace {
 
-// At the end of the process, comms end before what their threads use is destroyed: CUDA's driver and
-// OpenSSL are loaded before this is made.
+// At the end of the process, comms end before what their threads use is destroyed: CUDA's driver
+// and OpenSSL are loaded before this is made.
 struct AtExit {
   ~AtExit() { Plugin::instance().await_ends(); }
 };
@@ -46,6 +46,18 @@ Status Plugin::init(abi::Logger log) {
   return Status::ok();
 }
 
+Status Plugin::begin_context(abi::Logger logger) {
+  DUNLIN_TRY(init(logger));
+  ++contexts_;
+  return Status::ok();
+}
+
+void Plugin::end_context() {
+  if (--contexts_ > 0) return;
+  connector_.clear();
+  await_ends();
+}
+
 int Plugin::device_count() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(devices_.size());
@@ -58,6 +70,15 @@ Result<const Device*> Plugin::device(int number) const {
   return &devices_[static_cast<std::size_t>(number)];
 }
 
+std::vector<int> Plugin::one_sided_devices() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> numbers;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i].gpu_access.is_ok()) numbers.push_back(static_cast<int>(i));
+  }
+  return numbers;
+}
+
 Result<std::shared_ptr<GpuDriver>> Plugin::gpu() const {
   const std::lock_guard lock(mutex_);
   return gpu_;
@@ -65,10 +86,19 @@ Result<std::shared_ptr<GpuDriver>> Plugin::gpu() const {
 
 void Plugin::close(std::unique_ptr<Comm> comm) {
   comm->detach();
+  end(std::move(comm));
+}
+
+void Plugin::close(std::unique_ptr<Group> group) {
+  group->detach();
+  end(std::move(group));
+}
+
+void Plugin::end(std::shared_ptr<void> ending) {
   auto is_over = std::make_shared<std::atomic<bool>>(false);
-  // Without a thread, the comm ends here.
+  // Without a thread, it ends here.
   auto end = bootstrap::start_service_thread("dunlin-close",
-                                             [ending = std::move(comm), is_over]() mutable {
+                                             [ending = std::move(ending), is_over]() mutable {
                                                ending.reset();
                                                *is_over = true;
                                              });

@@ -1,6 +1,9 @@
-// Messages between the two ends of a comm of the NCCL plugin (bindings/nccl/messages.h). What is
-// accepted is what the encoder makes of it, and names a buffer at least and kMaxGroup at most.
+// Messages of the NCCL plugin, between the two ends of a comm (bindings/nccl/messages.h) and
+// between the ranks of a group (bindings/nccl/one_sided/messages.h). What is accepted is what the
+// encoder makes of it. A comm's names a buffer at least and kMaxGroup at most.
 #include "bindings/nccl/messages.h"
+
+#include "bindings/nccl/one_sided/messages.h"
 
 #include "tests/fuzz/harness.h"
 
@@ -18,7 +21,9 @@ std::vector<Seed> seeds() {
       {"forget", Message{.kind = Message::Kind::kForget, .number = 9}.encode()},
       {"arrived",
        Message{.kind = Message::Kind::kArrived, .index = 2, .receive = 3, .number = 4096}.encode()},
-      {"refused", Message{.kind = Message::Kind::kRefused, .receive = 3, .number = 8192}.encode()}};
+      {"refused", Message{.kind = Message::Kind::kRefused, .receive = 3, .number = 8192}.encode()},
+      {"announcement", nccl::encode(nccl::Announcement{1, 7, 4096})},
+      {"addition", nccl::encode(nccl::Addition{2, 64, 3})}};
 }
 
 }  // namespace dunlin::fuzz
@@ -26,6 +31,11 @@ std::vector<Seed> seeds() {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace dunlin::fuzz;
   const Exact exact(std::as_bytes(std::span(data, size)));
+  if (const auto message = dunlin::nccl::decode_group_message(exact.bytes())) {
+    FUZZ_CHECK(equal(dunlin::nccl::encode(*message), exact.bytes()));
+    const auto* const addition = std::get_if<dunlin::nccl::Addition>(&*message);
+    FUZZ_CHECK(addition == nullptr || addition->offset % 8 == 0);
+  }
   const auto message = Message::decode(exact.bytes());
   if (!message) return 0;
   FUZZ_CHECK(equal(message->encode(), exact.bytes()));

@@ -4,142 +4,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "runtime/gpu/cuda_interface.h"
+#include "tests/bindings/nccl/gpu_memory.h"
 #include "tests/bindings/nccl/ranks.h"
 
 namespace dunlin::testing {
 namespace {
-
-using cuda::Functions;
-
-void* load_cuda() {
-  const char* const given = std::getenv("TEST_CUDA_DRIVER");
-  void* const library = dlopen(given != nullptr ? given : DUNLIN_FAKE_CUDA, RTLD_NOW);
-  require(library != nullptr, "no library of CUDA's driver", __LINE__);
-  return library;
-}
-
-// The functions of CUDA's driver that a program uses which gives NCCL its buffers.
-class Cuda {
- public:
-  Cuda() {
-    library_ = load_cuda();
-    cuda::Context context{};
-    REQUIRE(find<decltype(Functions::cuInit)>("cuInit")(0) == 0);
-    REQUIRE(find<decltype(Functions::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(
-                &context, 0) == 0);
-    REQUIRE(find<decltype(Functions::cuCtxPushCurrent_v2)>("cuCtxPushCurrent_v2")(context) == 0);
-  }
-  void* allocate(std::size_t size) {
-    cuda::Address address = 0;
-    REQUIRE(find<decltype(Functions::cuMemAlloc_v2)>("cuMemAlloc_v2")(&address, size) == 0);
-    return reinterpret_cast<void*>(address);
-  }
-  void free(void* data) {
-    REQUIRE(find<decltype(Functions::cuMemFree_v2)>("cuMemFree_v2")(address_of(data)) == 0);
-  }
-  // Memory of cuMemCreate, as NCCL makes its buffers by default. The size is a multiple of kPiece.
-  void* map(std::size_t size) {
-    cuda::Address address = 0;
-    REQUIRE(find<decltype(Functions::cuMemAddressReserve)>("cuMemAddressReserve")(&address, size, 0,
-                                                                                  0, 0) == 0);
-    cuda::MemoryProperties properties;
-    properties.type = cuda::kPinnedMemory;
-    properties.handle_types = cuda::kHandleIsFd;
-    properties.location = {cuda::kLocationIsDevice, 0};
-    cuda::MemoryHandle handle = 0;
-    REQUIRE(find<decltype(Functions::cuMemCreate)>("cuMemCreate")(&handle, size, &properties, 0) ==
-            0);
-    REQUIRE(find<decltype(Functions::cuMemMap)>("cuMemMap")(address, size, 0, handle, 0) == 0);
-    REQUIRE(find<decltype(Functions::cuMemRelease)>("cuMemRelease")(handle) == 0);
-    cuda::MemoryAccess access;
-    access.location = properties.location;
-    access.flags = cuda::kReadAndWrite;
-    REQUIRE(find<decltype(Functions::cuMemSetAccess)>("cuMemSetAccess")(address, size, &access,
-                                                                        1) == 0);
-    return reinterpret_cast<void*>(address);
-  }
-  void unmap(void* data, std::size_t size) {
-    REQUIRE(find<decltype(Functions::cuMemUnmap)>("cuMemUnmap")(address_of(data), size) == 0);
-    REQUIRE(find<decltype(Functions::cuMemAddressFree)>("cuMemAddressFree")(address_of(data),
-                                                                            size) == 0);
-  }
-  void write(void* to, const Block& from) {
-    const auto copy = find<decltype(Functions::cuMemcpyHtoDAsync_v2)>("cuMemcpyHtoDAsync_v2");
-    in_stream([&](cuda::Stream stream) {
-      return copy(address_of(to), from.data(), from.size(), stream);
-    });
-  }
-  Block read(const void* from, std::size_t size) {
-    Block block(size);
-    const auto copy = find<decltype(Functions::cuMemcpyDtoHAsync_v2)>("cuMemcpyDtoHAsync_v2");
-    in_stream(
-        [&](cuda::Stream stream) { return copy(block.data(), address_of(from), size, stream); });
-    return block;
-  }
-
- private:
-  static cuda::Address address_of(const void* data) {
-    return reinterpret_cast<cuda::Address>(data);
-  }
-  template <typename Function>
-  Function find(const char* name) {
-    void* const found = dlsym(library_, name);
-    require(found != nullptr, name, __LINE__);
-    return reinterpret_cast<Function>(found);
-  }
-  template <typename Start>
-  void in_stream(Start&& start) {
-    cuda::Stream stream{};
-    REQUIRE(find<decltype(Functions::cuStreamCreate)>("cuStreamCreate")(&stream, 1) == 0);
-    REQUIRE(start(stream) == 0);
-    const auto query = find<decltype(Functions::cuStreamQuery)>("cuStreamQuery");
-    until([&] { return query(stream) == 0; }, "a copy of the test");
-    REQUIRE(find<decltype(Functions::cuStreamDestroy_v2)>("cuStreamDestroy_v2")(stream) == 0);
-  }
-  void* library_ = nullptr;
-};
-
-enum class Kind { kHost, kAllocated, kMapped };
-
-// `size`: a multiple of 2 MiB if the memory is mapped.
-struct Buffer {
-  Buffer(Cuda& driver, Kind of_kind, std::size_t bytes)
-      : cuda(driver), kind(of_kind), size(bytes), host(kind == Kind::kHost ? size : 0) {
-    data = kind == Kind::kHost        ? host.data()
-           : kind == Kind::kAllocated ? cuda.allocate(size)
-                                      : cuda.map(size);
-  }
-  ~Buffer() {
-    if (kind == Kind::kAllocated) cuda.free(data);
-    if (kind == Kind::kMapped) cuda.unmap(data, size);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  bool is_on_gpu() const { return kind != Kind::kHost; }
-  int type() const { return is_on_gpu() ? abi::kPointerCuda : abi::kPointerHost; }
-  void write(const Block& from) {
-    if (is_on_gpu()) {
-      cuda.write(data, from);
-    } else {
-      std::copy(from.begin(), from.end(), host.begin());
-    }
-  }
-  Block read(std::size_t bytes) {
-    return is_on_gpu() ? cuda.read(data, bytes)
-                       : Block(host.begin(), host.begin() + static_cast<std::ptrdiff_t>(bytes));
-  }
-  Cuda& cuda;
-  Kind kind;
-  std::size_t size;
-  Block host;
-  void* data = nullptr;
-};
 
 std::string transport() {
   const char* const name = std::getenv("NCCL_TEST_TRANSPORT");

@@ -83,6 +83,10 @@ Block pattern(std::size_t size, std::size_t seed) {
   return block;
 }
 
+abi::Logger logger() {
+  return log;
+}
+
 int warnings() {
   return warning_count;
 }

@@ -71,6 +71,8 @@ void until(const std::function<bool()>& step, const char* what);
 std::string run(int size, int version, const std::string& transport,
                 const std::function<void(Rank&)>& body, const std::vector<int>& killed = {});
 
+// What the ranks pass to the plugin as NCCL's log.
+abi::Logger logger();
 // How many warnings the plugin has logged in this process.
 int warnings();
 // Whether the plugin has logged a message with this text in this process.

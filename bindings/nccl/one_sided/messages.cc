@@ -1,0 +1,37 @@
+#include "bindings/nccl/one_sided/messages.h"
+
+namespace dunlin::nccl {
+namespace {
+
+enum class Kind : std::uint8_t { kAnnouncement, kAddition };
+
+Bytes encode(Kind kind, std::uint64_t first, std::uint64_t second, std::uint64_t third) {
+  ByteWriter writer;
+  writer.number(static_cast<std::uint8_t>(kind)).number(first).number(second).number(third);
+  return writer.take();
+}
+
+}  // namespace
+
+Bytes encode(const GroupMessage& message) {
+  if (const auto* const made = std::get_if<Announcement>(&message))
+    return encode(Kind::kAnnouncement, made->window, made->memory, made->size);
+  const auto& addition = std::get<Addition>(message);
+  return encode(Kind::kAddition, addition.window, addition.offset, addition.value);
+}
+
+std::optional<GroupMessage> decode_group_message(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const auto kind = reader.number<std::uint8_t>();
+  const auto window = reader.number<std::uint64_t>();
+  const auto second = reader.number<std::uint64_t>();
+  const auto third = reader.number<std::uint64_t>();
+  if (!reader.at_end() || window == 0) return std::nullopt;
+  if (kind == static_cast<std::uint8_t>(Kind::kAnnouncement))
+    return Announcement{window, second, third};
+  if (kind != static_cast<std::uint8_t>(Kind::kAddition) || second % sizeof third != 0)
+    return std::nullopt;
+  return Addition{window, second, third};
+}
+
+}  // namespace dunlin::nccl

@@ -1,4 +1,4 @@
-// load_libraries(): the order of ends at the end of a process.
+// load_libraries(): what must be loaded first so that connections can be used until a process ends.
 #pragma once
 
 namespace dunlin::transport {

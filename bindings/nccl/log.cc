@@ -27,6 +27,8 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 };
 
+}  // namespace
+
 abi::Result code_of(const Status& status) {
   switch (status.code()) {
     case Code::kOk:
@@ -48,8 +50,6 @@ abi::Result code_of(const Status& status) {
       return abi::kSystemError;
   }
 }
-
-}  // namespace
 
 void log_to(abi::Logger function, LogLevel level) {
   static std::once_flag once;

@@ -11,7 +11,9 @@ namespace dunlin::nccl {
 // Until the first call, the log is Dunlin's own. A null function drops messages.
 void log_to(abi::Logger function, LogLevel level);
 
-// Logs an error, and returns NCCL's code for it. Busy is not an error.
+// NCCL's code for a status. Busy is not an error.
+abi::Result code_of(const Status& status);
+// Logs an error, and returns NCCL's code for it.
 abi::Result report(const Status& status);
 
 }  // namespace dunlin::nccl

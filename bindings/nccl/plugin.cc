@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/nccl/log.h"
@@ -70,13 +71,9 @@ Result<const Device*> Plugin::device(int number) const {
   return &devices_[static_cast<std::size_t>(number)];
 }
 
-std::vector<int> Plugin::one_sided_devices() const {
+bool Plugin::reaches_gpus() const {
   const std::lock_guard lock(mutex_);
-  std::vector<int> numbers;
-  for (std::size_t i = 0; i < devices_.size(); ++i) {
-    if (devices_[i].gpu_access.is_ok()) numbers.push_back(static_cast<int>(i));
-  }
-  return numbers;
+  return std::ranges::all_of(devices_, [](const Device& each) { return each.gpu_access.is_ok(); });
 }
 
 Result<std::shared_ptr<GpuDriver>> Plugin::gpu() const {

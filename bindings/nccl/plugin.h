@@ -29,8 +29,8 @@ class Plugin {
   int device_count() const;
   // kOutOfRange if there is none. Devices stay.
   Result<const Device*> device(int number) const;
-  // The devices for one-sided transfers: those that reach GPU memory, which signals lie in.
-  std::vector<int> one_sided_devices() const;
+  // Whether all devices reach GPU memory.
+  bool reaches_gpus() const;
   // The driver of the GPUs. kUnavailable if there is none.
   Result<std::shared_ptr<GpuDriver>> gpu() const;
   Connector& connector() { return connector_; }
@@ -45,7 +45,7 @@ class Plugin {
 
  private:
   Plugin() = default;
-  // Destroys it on a thread.
+  // Destroys what is given on a thread. (A shared_ptr: it knows how.)
   void end(std::shared_ptr<void> ending);
 
   mutable std::mutex mutex_;

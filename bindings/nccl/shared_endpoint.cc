@@ -1,8 +1,6 @@
 #include "bindings/nccl/shared_endpoint.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 namespace dunlin::nccl {
 
@@ -18,26 +16,23 @@ Result<std::shared_ptr<SharedEndpoint>> SharedEndpoint::create(const Config& con
   DUNLIN_ASSIGN(made->endpoint,
                 transport::Endpoint::create(config, clock(), {.is_host_only = is_host_only}));
   DUNLIN_ASSIGN(made->keeper,
-                transport::endpoint::Keeper::start(
-                    made->mutex, [endpoint = made->endpoint.get()] { endpoint->progress(); }));
+                transport::endpoint::Keeper::start(made->mutex, [shared = made.get()] {
+                  shared->endpoint->progress();
+                  if (shared->on_keep) shared->on_keep();
+                }));
   return made;
 }
 
 void SharedEndpoint::end(std::span<std::unique_ptr<transport::Connection>> connections) {
-  // Long enough for another thread to take the lock.
-  constexpr auto kPause = std::chrono::microseconds(50);
   std::unique_lock lock(mutex);
-  // All of them prepare their ends at the same time.
-  const auto are_finished = [&] {
-    return std::ranges::count_if(connections, [](const auto& each) { return each->finish(); }) ==
-           std::ssize(connections);
-  };
-  while (!are_finished()) {
+  (void)await(lock, TimePoint::max(), [&] {
+    // All of them prepare their ends at the same time.
+    const auto left =
+        std::ranges::count_if(connections, [](auto& each) { return !each->finish(); });
+    if (left == 0) return Status::ok();
     endpoint->progress();
-    lock.unlock();
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
-  }
+    return Status::busy();
+  });
   for (auto& connection : connections) connection.reset();
 }
 

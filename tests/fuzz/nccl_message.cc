@@ -23,7 +23,8 @@ std::vector<Seed> seeds() {
        Message{.kind = Message::Kind::kArrived, .index = 2, .receive = 3, .number = 4096}.encode()},
       {"refused", Message{.kind = Message::Kind::kRefused, .receive = 3, .number = 8192}.encode()},
       {"announcement", nccl::encode(nccl::Announcement{1, 7, 4096})},
-      {"addition", nccl::encode(nccl::Addition{2, 64, 3})}};
+      {"addition", nccl::encode(nccl::Addition{2, 64, 3})},
+      {"farewell", nccl::encode(nccl::Farewell{})}};
 }
 
 }  // namespace dunlin::fuzz

@@ -11,43 +11,42 @@ namespace {
 
 using abi::Result;
 
+// NCCL does not call finalize() as often as this, so neither of them counts communicators.
 Result init(void** context, std::uint64_t, abi::Logger logger) {
   if (context != nullptr) *context = &Plugin::instance();
-  return guarded([&] { return Plugin::instance().begin_context(logger); });
+  return guarded([&] { return Plugin::instance().init(logger); });
 }
 
 Result finalize(void*) {
-  return guarded([] {
-    Plugin::instance().end_context();
-    return Status::ok();
-  });
+  return abi::kSuccess;
+}
+
+int device_count() {
+  return Plugin::instance().reaches_gpus() ? Plugin::instance().device_count() : 0;
 }
 
 Result devices(int* count) {
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(count != nullptr, "count"));
-    *count = static_cast<int>(Plugin::instance().one_sided_devices().size());
+    *count = device_count();
     return Status::ok();
   });
 }
 
-// The number among all of the plugin's devices.
-dunlin::Result<int> number_of(int device) {
-  const std::vector<int> numbers = Plugin::instance().one_sided_devices();
-  if (device >= 0 && static_cast<std::size_t>(device) < numbers.size())
-    return numbers[static_cast<std::size_t>(device)];
-  return Status(Code::kOutOfRange,
-                fmt::format("there is no device {} for one-sided transfers", device));
+dunlin::Result<const Device*> find_device(int number) {
+  if (number < 0 || number >= device_count()) {
+    return Status(Code::kOutOfRange,
+                  fmt::format("there is no device {} for one-sided transfers", number));
+  }
+  return Plugin::instance().device(number);
 }
 
 template <typename Properties>
-Result properties(int device, Properties* to) {
+Result properties(int number, Properties* to) {
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(to != nullptr, "properties"));
-    DUNLIN_ASSIGN(const int number, number_of(device));
-    DUNLIN_ASSIGN(const Device* const found, Plugin::instance().device(number));
-    describe(*found, number, to);
-    to->virtual_device.devices[0] = device;
+    DUNLIN_ASSIGN(const Device* const device, find_device(number));
+    describe(*device, number, to);
     to->device_type = abi::kDeviceTypeProxy;
     to->max_requests_at_once = 1;
     if constexpr (std::is_same_v<Properties, abi::PropertiesV12>) to->rail = to->plane = -1;
@@ -55,13 +54,12 @@ Result properties(int device, Properties* to) {
   });
 }
 
-Result listen(void*, int device, void* handle, void** listener) {
+Result listen(void*, int number, void* handle, void** listener) {
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(handle != nullptr && listener != nullptr, "handle"));
     *listener = nullptr;
-    DUNLIN_ASSIGN(const int number, number_of(device));
-    DUNLIN_ASSIGN(const Device* const found, Plugin::instance().device(number));
-    DUNLIN_ASSIGN(auto made, ListenComm::create(found->config));
+    DUNLIN_ASSIGN(const Device* const device, find_device(number));
+    DUNLIN_ASSIGN(auto made, ListenComm::create(device->config));
     DUNLIN_ASSIGN(const Handle bytes, made->handle());
     std::memcpy(handle, bytes.data(), bytes.size());
     *listener = made.release();
@@ -88,7 +86,7 @@ Result connect(void*, void* handles[], int ranks, int rank, void* listener, void
   });
 }
 
-// NCCL_GIN_NCONNECTIONS asks for parallel connections, all of which would be this one.
+// All of NCCL's contexts, for which version 12 asks here, share one connection to each rank.
 Result connect_v12(void* context, void* handles[], int ranks, int rank, int, int, void* listener,
                    void** group) {
   return connect(context, handles, ranks, rank, listener, group);
@@ -142,8 +140,7 @@ Result register_memory(void* group, void* data, std::size_t size, int type, std:
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(group != nullptr && memory != nullptr && device_memory != nullptr, "group"));
     *memory = *device_memory = nullptr;
-    DUNLIN_ASSIGN(auto gpu, driver_of(type));
-    DUNLIN_ASSIGN(*memory, static_cast<Group*>(group)->add_window(data, size, std::move(gpu)));
+    DUNLIN_ASSIGN(*memory, static_cast<Group*>(group)->add_window(data, size, driver_of(type)));
     *device_memory = *memory;
     return Status::ok();
   });
@@ -165,69 +162,69 @@ Result deregister(void* group, void* memory) {
   });
 }
 
-// One end of a transfer, in the order of NCCL's arguments.
-struct End {
-  std::uint64_t offset;
-  void* memory;
-  Group::Place place() const { return {memory, offset}; }
-};
+using End = Group::WindowOffset;
 
-// `operation`: 0: without a signal.
-Result put_signal(void* group, End from, std::size_t size, End to, std::uint32_t rank, End signal,
-                  std::uint64_t value, std::uint32_t operation, void** request) {
+Result start_put(void* group, End from, std::size_t size, End to, std::uint32_t rank,
+                 const std::optional<Group::Signal>& signal, void** request) {
   return guarded([&]() -> Status {
     DUNLIN_TRY(check(group != nullptr && request != nullptr, "group"));
     *request = nullptr;
-    DUNLIN_TRY(check(operation <= abi::kSignalAdd, "signal operation"));
-    std::optional<Group::Signal> wanted;
-    if (operation != 0) wanted = {signal.place(), operation == abi::kSignalIncrement ? 1 : value};
-    DUNLIN_ASSIGN(*request, static_cast<Group*>(group)->put(static_cast<int>(rank), from.place(),
-                                                            to.place(), size, wanted));
+    DUNLIN_ASSIGN(*request,
+                  static_cast<Group*>(group)->put(static_cast<int>(rank), from, to, size, signal));
     return Status::ok();
   });
 }
 
 Result put(void* group, End from, std::size_t size, End to, std::uint32_t rank, void** request) {
-  return put_signal(group, from, size, to, rank, {}, 0, 0, request);
+  return start_put(group, from, size, to, rank, std::nullopt, request);
+}
+
+Result put_signal(void* group, End from, std::size_t size, End to, std::uint32_t rank, End signal,
+                  std::uint64_t value, std::uint32_t operation, void** request) {
+  if (operation == abi::kSignalIncrement) value = 1;
+  if (operation == abi::kSignalIncrement || operation == abi::kSignalAdd)
+    return start_put(group, from, size, to, rank, Group::Signal{signal, value}, request);
+  if (request != nullptr) *request = nullptr;
+  return guarded([&] { return check(false, "operation of a signal"); });
 }
 
 Result put_v11(void* group, std::uint64_t from_offset, void* from, std::size_t size,
                std::uint64_t to_offset, void* to, std::uint32_t rank, void** request) {
-  return put(group, {from_offset, from}, size, {to_offset, to}, rank, request);
+  return put(group, {from, from_offset}, size, {to, to_offset}, rank, request);
 }
 
 Result put_v12(void* group, std::uint64_t from_offset, void* from, std::size_t size,
                std::uint64_t to_offset, void* to, std::uint32_t rank, int, void** request) {
-  return put(group, {from_offset, from}, size, {to_offset, to}, rank, request);
+  return put(group, {from, from_offset}, size, {to, to_offset}, rank, request);
 }
 
 Result put_v13(void* group, int, std::uint64_t from_offset, void* from, std::size_t size,
                std::uint64_t to_offset, void* to, std::uint32_t rank, void** request) {
-  return put(group, {from_offset, from}, size, {to_offset, to}, rank, request);
+  return put(group, {from, from_offset}, size, {to, to_offset}, rank, request);
 }
 
 Result put_signal_v11(void* group, std::uint64_t from_offset, void* from, std::size_t size,
                       std::uint64_t to_offset, void* to, std::uint32_t rank,
                       std::uint64_t signal_offset, void* signal, std::uint64_t value,
                       std::uint32_t operation, void** request) {
-  return put_signal(group, {from_offset, from}, size, {to_offset, to}, rank,
-                    {signal_offset, signal}, value, operation, request);
+  return put_signal(group, {from, from_offset}, size, {to, to_offset}, rank,
+                    {signal, signal_offset}, value, operation, request);
 }
 
 Result put_signal_v12(void* group, std::uint64_t from_offset, void* from, std::size_t size,
                       std::uint64_t to_offset, void* to, std::uint32_t rank,
                       std::uint64_t signal_offset, void* signal, std::uint64_t value,
                       std::uint32_t operation, int, void** request) {
-  return put_signal(group, {from_offset, from}, size, {to_offset, to}, rank,
-                    {signal_offset, signal}, value, operation, request);
+  return put_signal(group, {from, from_offset}, size, {to, to_offset}, rank,
+                    {signal, signal_offset}, value, operation, request);
 }
 
 Result put_signal_v13(void* group, int, std::uint64_t from_offset, void* from, std::size_t size,
                       std::uint64_t to_offset, void* to, std::uint32_t rank,
                       std::uint64_t signal_offset, void* signal, std::uint64_t value,
                       std::uint32_t operation, void** request) {
-  return put_signal(group, {from_offset, from}, size, {to_offset, to}, rank,
-                    {signal_offset, signal}, value, operation, request);
+  return put_signal(group, {from, from_offset}, size, {to, to_offset}, rank,
+                    {signal, signal_offset}, value, operation, request);
 }
 
 Result get(void* group, int, std::uint64_t from_offset, void* from, std::size_t size,
@@ -249,22 +246,22 @@ Result flush(void*, int, void*, std::uint32_t, void** request) {
   return abi::kSuccess;
 }
 
+// Failures that these two return have been logged, and NCCL may ask again and again.
 Result test(void* group, void* request, int* is_done) {
-  return guarded([&]() -> Status {
-    DUNLIN_TRY(check(group != nullptr && request != nullptr && is_done != nullptr, "request"));
-    *is_done = 0;
-    DUNLIN_ASSIGN(const bool done,
-                  static_cast<Group*>(group)->test(static_cast<Group::Transfer*>(request)));
-    *is_done = done ? 1 : 0;
-    return Status::ok();
-  });
+  const Status valid =
+      check(group != nullptr && request != nullptr && is_done != nullptr, "request");
+  if (valid.is_error()) return report(valid);
+  *is_done = 0;
+  const auto done = static_cast<Group*>(group)->test(static_cast<Group::Transfer*>(request));
+  if (!done) return code_of(done.status());
+  *is_done = *done ? 1 : 0;
+  return abi::kSuccess;
 }
 
 Result progress(void* group) {
-  return guarded([&]() -> Status {
-    DUNLIN_TRY(check(group != nullptr, "group"));
-    return static_cast<Group*>(group)->progress();
-  });
+  const Status valid = check(group != nullptr, "group");
+  if (valid.is_error()) return report(valid);
+  return code_of(static_cast<Group*>(group)->progress());
 }
 
 Result last_error(void* group, bool* has_error) {

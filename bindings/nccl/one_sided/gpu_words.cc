@@ -1,7 +1,5 @@
 #include "bindings/nccl/one_sided/gpu_words.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 namespace dunlin::nccl {
@@ -26,7 +24,7 @@ GpuWords::~GpuWords() {
 }
 
 void GpuWords::add(std::byte* word, std::uint64_t value) {
-  const auto [found, is_new] = places_.try_emplace(word, pending_.size());
+  const auto [found, is_new] = index_.try_emplace(word, pending_.size());
   if (is_new) {
     pending_.push_back({word, value});
   } else {
@@ -38,8 +36,8 @@ Status GpuWords::begin_round() {
   const auto count = static_cast<std::ptrdiff_t>(std::min(pending_.size(), kRound));
   round_.assign(pending_.begin(), pending_.begin() + count);
   pending_.erase(pending_.begin(), pending_.begin() + count);
-  places_.clear();
-  for (std::size_t i = 0; i < pending_.size(); ++i) places_.emplace(pending_[i].word, i);
+  index_.clear();
+  for (std::size_t i = 0; i < pending_.size(); ++i) index_.emplace(pending_[i].word, i);
   step_ = Step::kReading;
   std::byte* copy = copies_->data();
   for (const Addend& each : round_) {
@@ -81,14 +79,12 @@ Status GpuWords::progress() {
   return failure_;
 }
 
-Status GpuWords::finish(const Clock& clock, TimePoint deadline) {
-  for (;;) {
-    DUNLIN_TRY(progress());
-    if (step_ == Step::kIdle) return Status::ok();
-    if (clock.now() >= deadline)
-      return {Code::kDeadlineExceeded, "signals in GPU memory were not written in time"};
-    sched_yield();
-  }
+bool GpuWords::is_using(const std::byte* data, std::size_t size) const {
+  const auto is_within = [&](const Addend& each) {
+    return each.word >= data && each.word < data + size;
+  };
+  return std::ranges::any_of(pending_, is_within) ||
+         (step_ != Step::kIdle && std::ranges::any_of(round_, is_within));
 }
 
 }  // namespace dunlin::nccl

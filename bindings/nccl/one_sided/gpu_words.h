@@ -1,8 +1,8 @@
 // GpuWords: 64-bit words in a GPU's memory, to which this process adds numbers.
 //
-// Only kernels have atomics there. So this copies words to the host, adds, and copies them back, in
-// rounds that last two copies each. Between the two, nothing else may change the words: NCCL sets a
-// signal back only while no operation on it is under way. One thread.
+// The host has no atomics there. So this copies words to the host, adds, and copies them back. Such
+// a round changes many words at once. During a round, nothing else may change its words: NCCL sets
+// a signal back only while no operation on it is under way. One thread.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/clock.h"
 #include "runtime/gpu/driver.h"
 #include "runtime/memory/region.h"
 
@@ -20,18 +19,17 @@ namespace dunlin::nccl {
 class GpuWords {
  public:
   static Result<std::unique_ptr<GpuWords>> create(std::shared_ptr<GpuDriver> driver, int device);
-  // Does not wait: call finish() first.
+  // Copies of a round that is in progress go on: is_using() tells whether there are any.
   ~GpuWords();
   GpuWords(const GpuWords&) = delete;
   GpuWords& operator=(const GpuWords&) = delete;
 
-  // Adds in one of the next rounds. Words change in the order of their first pending add().
+  // Adds in the next round that has room. Several numbers for one word are added at once.
   void add(std::byte* word, std::uint64_t value);
   // Starts and ends rounds. An error is final: nothing is added any more.
   Status progress();
-  // Calls progress() until all has been added. kDeadlineExceeded if `clock` reaches `deadline`
-  // first: then the memory of the words may still be accessed.
-  Status finish(const Clock& clock, TimePoint deadline);
+  // Whether words in this memory are yet to be changed.
+  bool is_using(const std::byte* data, std::size_t size) const;
 
  private:
   // Words that are changed in one round.
@@ -56,7 +54,7 @@ class GpuWords {
   Status failure_;
   std::vector<Addend> round_;
   std::vector<Addend> pending_;
-  std::unordered_map<std::byte*, std::size_t> places_;  // in pending_
+  std::unordered_map<std::byte*, std::size_t> index_;  // of words, in pending_
 };
 
 }  // namespace dunlin::nccl

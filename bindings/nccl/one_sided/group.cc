@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "bindings/nccl/log.h"
+#include "bindings/nccl/one_sided/connect_ranks.h"
 #include "runtime/log.h"
 #include "transports/remote_access.h"
 
@@ -20,194 +20,161 @@ using transport::MemoryId;
 namespace {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
-
-bool fits(std::uint64_t offset, std::size_t size, std::uint64_t memory) {
-  return offset <= memory && size <= memory - offset;
-}
-
-Bytes greeting_of(int rank) {
-  ByteWriter writer;
-  return writer.number(static_cast<std::uint32_t>(rank)).take();
-}
+// How long a rank that leaves tries to tell the others so.
+constexpr auto kFarewellTime = std::chrono::seconds(1);
 
 }  // namespace
 
-Group::Group(std::shared_ptr<SharedEndpoint> endpoint, std::size_t ranks, int rank)
-    : endpoint_(std::move(endpoint)), rank_(rank), peers_(ranks) {}
+Group::Group(std::shared_ptr<SharedEndpoint> endpoint,
+             std::vector<std::unique_ptr<transport::Connection>> connections, int rank)
+    : endpoint_(std::move(endpoint)), peers_(connections.size()) {
+  const std::lock_guard lock(endpoint_->mutex);
+  std::string transport = "memory";
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    peers_[i].connection = std::move(connections[i]);
+    if (peers_[i].connection) transport = peers_[i].connection->transport();
+  }
+  DUNLIN_INFO("rank {} of {} is connected for one-sided transfers, over {}", rank, peers_.size(),
+              transport);
+  endpoint_->on_keep = [this] { advance_all(); };
+}
 
 Group::~Group() {
-  std::vector<std::unique_ptr<transport::Connection>> ending = std::move(arriving_);
-  for (Peer& peer : peers_) {
-    if (peer.connection) ending.push_back(std::move(peer.connection));
-    if (peer.other_end) ending.push_back(std::move(peer.other_end));
+  std::vector<std::unique_ptr<transport::Connection>> ending;
+  {
+    std::unique_lock lock(endpoint_->mutex);
+    (void)SharedEndpoint::await(lock, SharedEndpoint::clock().now() + kFarewellTime, [&] {
+      advance_all();
+      const bool owes = std::ranges::any_of(peers_, [](const Peer& peer) {
+        return peer.connection && peer.connection->status().is_ok() && !peer.owed.empty();
+      });
+      return owes ? Status::busy() : Status::ok();
+    });
+    endpoint_->on_keep = nullptr;
+    for (Peer& peer : peers_) {
+      if (peer.connection) ending.push_back(std::move(peer.connection));
+    }
   }
   endpoint_->end(ending);
 }
 
 Result<std::unique_ptr<Group>> Group::connect(std::shared_ptr<SharedEndpoint> endpoint,
                                               std::span<const Handle> handles, int rank) {
-  std::unique_ptr<Group> made(new Group(std::move(endpoint), handles.size(), rank));
-  std::unique_lock lock(made->endpoint_->mutex);
-  DUNLIN_TRY(made->dial(handles));
-  const auto missing = [&] {
-    std::vector<int> ranks;
-    for (const Peer& peer : made->peers_) {
-      if (!peer.connection || !peer.connection->status().is_ok())
-        ranks.push_back(made->rank_of(peer));
-    }
-    return fmt::format("not connected with rank {}", fmt::join(ranks, ", "));
-  };
-  Status status = made->await(
-      lock, [&] { return made->check_connected(); }, missing);
-  lock.unlock();  // the destructor takes it
-  DUNLIN_TRY(std::move(status));
-  DUNLIN_INFO("rank {} of {} is connected for one-sided transfers, over {}", rank, handles.size(),
-              made->peers_[static_cast<std::size_t>(rank)].connection->transport());
-  return made;
+  DUNLIN_ASSIGN(auto connections, connect_ranks(*endpoint, handles, rank));
+  return std::unique_ptr<Group>(new Group(std::move(endpoint), std::move(connections), rank));
 }
 
-// Each rank connects to those above it, and to itself.
-Status Group::dial(std::span<const Handle> handles) {
-  for (std::size_t to = static_cast<std::size_t>(rank_); to < handles.size(); ++to) {
-    DUNLIN_ASSIGN(const auto blob, blob_of(handles[to]));
-    DUNLIN_ASSIGN(peers_[to].connection, endpoint_->endpoint->connect(blob, greeting_of(rank_)));
+TimePoint Group::deadline() const {
+  return SharedEndpoint::clock().now() + endpoint_->config->deadline;
+}
+
+Status Group::register_window(Window& window, void* data, std::size_t size,
+                              Result<std::shared_ptr<GpuDriver>> gpu) {
+  if (!gpu) return gpu.status();
+  if (data == nullptr || size == 0)
+    return {Code::kInvalidArgument, "memory without an address or a size"};
+  window.data = static_cast<std::byte*>(data);
+  window.size = size;
+  if (*gpu != nullptr) {
+    DUNLIN_ASSIGN(const auto allocation, (*gpu)->find(data));
+    if (allocation) window.gpu_device = allocation->device;
   }
+  window.gpu = *gpu;
+  // Refuses memory of the wrong kind.
+  DUNLIN_ASSIGN(window.id, endpoint_->endpoint->register_memory(data, size, std::move(*gpu)));
   return Status::ok();
 }
 
-Status Group::accept_peers() {
-  while (auto connection = endpoint_->endpoint->accept())
-    arriving_.push_back(std::move(connection));
-  for (auto& connection : arriving_) {
-    connection->progress();
-    if (connection->status().is_busy()) continue;
-    DUNLIN_TRY(Status(connection->status()).with_context("a rank that was connecting"));
-    ByteReader reader(connection->greeting());
-    const auto rank = reader.number<std::uint32_t>();
-    if (!reader.at_end() || rank > static_cast<std::uint32_t>(rank_))
-      return {Code::kCorrupted, "a process has connected that is not a rank of the group"};
-    Peer& peer = peers_[rank];
-    auto& place = static_cast<int>(rank) == rank_ ? peer.other_end : peer.connection;
-    if (place) return {Code::kCorrupted, fmt::format("rank {} has connected twice", rank)};
-    place = std::move(connection);
-  }
-  std::erase(arriving_, nullptr);
-  return Status::ok();
-}
-
-Status Group::check_connected() {
-  DUNLIN_TRY(accept_peers());
-  bool is_busy = peers_[static_cast<std::size_t>(rank_)].other_end == nullptr;
-  for (Peer& peer : peers_) {
-    if (peer.connection) peer.connection->progress();
-    const Status status = peer.connection ? peer.connection->status() : Status::busy();
-    if (status.is_error())
-      return Status(status).with_context(fmt::format("connecting with rank {}", rank_of(peer)));
-    is_busy |= status.is_busy();
-  }
-  return is_busy ? Status::busy() : Status::ok();
-}
-
-template <typename Ready, typename Missing>
-Status Group::await(std::unique_lock<std::mutex>& lock, Ready&& ready, Missing&& missing) {
-  constexpr auto kPause = std::chrono::microseconds(20);
-  const TimePoint deadline = SharedEndpoint::clock().now() + endpoint_->config->deadline;
-  for (;;) {
-    Status status = ready();
-    if (!status.is_busy()) return status;
-    if (SharedEndpoint::clock().now() >= deadline) return {Code::kDeadlineExceeded, missing()};
-    lock.unlock();
-    std::this_thread::sleep_for(kPause);
-    lock.lock();
-  }
-}
-
-Result<Group::Window*> Group::add_window(void* data, std::size_t size,
-                                         std::shared_ptr<GpuDriver> gpu) {
+Result<Window*> Group::add_window(void* data, std::size_t size,
+                                  Result<std::shared_ptr<GpuDriver>> gpu) {
   std::unique_lock lock(endpoint_->mutex);
   auto made = std::make_unique<Window>();
-  made->number = ++last_window_;
-  made->data = static_cast<std::byte*>(data);
-  made->size = size;
-  // What fails here is announced, too, so that the other ranks do not wait in vain.
-  Status status = [&]() -> Status {
-    if (data == nullptr || size == 0)
-      return {Code::kInvalidArgument, "memory without an address or a size"};
-    DUNLIN_ASSIGN(made->id, endpoint_->endpoint->register_memory(data, size, gpu));
-    if (gpu == nullptr) return Status::ok();
-    DUNLIN_ASSIGN(const auto allocation, gpu->find(data));
-    made->gpu_device = allocation->device;
-    made->gpu = std::move(gpu);
-    return Status::ok();
-  }();
-  const auto memory = static_cast<std::uint64_t>(made->id);
-  for (Peer& peer : peers_)
-    tell(peer, Announcement{made->number, status.is_ok() ? memory : 0, size});
   Window* const window = made.get();
+  window->number = ++last_window_;
+  Status status = register_window(*window, data, size, std::move(gpu));
   if (status.is_ok()) {
     by_number_.emplace(window->number, window);
     windows_.emplace(window, std::move(made));
-    status = await(
-        lock, [&] { return check_announced(window->number); },
-        [&] { return missing_announcements(window->number); });
   }
-  if (status.is_ok()) return window;
-  lock.unlock();
-  if (made == nullptr) (void)remove_window(window);
+  // A failure is announced, too, so that the other ranks do not wait in vain.
+  const auto memory = status.is_ok() ? static_cast<std::uint64_t>(window->id) : 0;
+  for (Peer& peer : peers_) tell(peer, Announcement{window->number, memory, size});
+  advance_all();
+  if (status.is_ok()) {
+    status = await_announcements(lock, window->number);
+    if (status.is_ok()) return window;
+    forget(*window);
+  }
   return std::move(status).with_context("registering memory with all ranks");
 }
 
-Status Group::check_announced(std::uint64_t number) {
-  bool is_busy = false;
-  for (Peer& peer : peers_) {
-    advance(peer);
-    const auto found = peer.windows.find(number);
-    if (found == peer.windows.end()) {
-      DUNLIN_TRY(state_of(peer));
-      is_busy = true;
-    } else if (found->second.memory == 0) {
-      return {Code::kClosed, fmt::format("rank {} could not register its memory", rank_of(peer))};
+Status Group::await_announcements(std::unique_lock<std::mutex>& lock, std::uint64_t number) {
+  std::vector<int> missing;
+  const Status status = SharedEndpoint::await(lock, deadline(), [&]() -> Status {
+    missing.clear();
+    for (Peer& peer : peers_) {
+      advance(peer);
+      const auto found = peer.windows.find(number);
+      if (found == peer.windows.end()) {
+        DUNLIN_TRY(Status(state_of(peer)));
+        missing.push_back(rank_of(peer));
+      } else if (found->second.memory == 0) {
+        return {Code::kClosed, fmt::format("rank {} could not register its memory", rank_of(peer))};
+      }
     }
-  }
-  return is_busy ? Status::busy() : Status::ok();
+    return missing.empty() ? Status::ok() : Status::busy();
+  });
+  if (!status.is_busy()) return status;
+  // When they come, they must not take this rank's announcement for the truth.
+  for (const int rank : missing)
+    fail(peers_[static_cast<std::size_t>(rank)],
+         Status(Code::kDeadlineExceeded, "has not registered memory in time"));
+  return {Code::kDeadlineExceeded,
+          fmt::format("rank {} has not registered its memory", fmt::join(missing, ", "))};
 }
 
-std::string Group::missing_announcements(std::uint64_t number) const {
-  std::vector<int> ranks;
-  for (const Peer& peer : peers_) {
-    if (!peer.windows.contains(number)) ranks.push_back(rank_of(peer));
+Status Group::await_copies(std::unique_lock<std::mutex>& lock, const Window& window) {
+  const auto words = gpu_words_.find({window.gpu.get(), window.gpu_device});
+  GpuWords* const changing = words == gpu_words_.end() ? nullptr : words->second.get();
+  const Status status = SharedEndpoint::await(lock, deadline(), [&]() -> Status {
+    advance_all();
+    DUNLIN_TRY(copies_.poll());
+    if (changing == nullptr) return Status::ok();
+    DUNLIN_TRY(changing->progress());
+    return changing->is_using(window.data, window.size) ? Status::busy() : Status::ok();
+  });
+  if (!status.is_busy()) return status;
+  return {Code::kDeadlineExceeded, "copies of GPU memory have not ended in time"};
+}
+
+void Group::forget(const Window& window) {
+  for (Peer& peer : peers_) {
+    const auto found = peer.windows.find(window.number);
+    if (found == peer.windows.end()) continue;
+    if (peer.connection) peer.connection->forget(MemoryId(found->second.memory));
+    peer.windows.erase(found);
   }
-  return fmt::format("rank {} has not registered its memory", fmt::join(ranks, ", "));
+  (void)endpoint_->endpoint->deregister(window.id);
+  by_number_.erase(window.number);
+  windows_.erase(&window);
 }
 
 Status Group::remove_window(const void* handle) {
-  const std::lock_guard lock(endpoint_->mutex);
+  std::unique_lock lock(endpoint_->mutex);
   DUNLIN_ASSIGN(const Window* const window, find(handle));
+  by_number_.erase(window->number);
   for (const Transfer& transfer : transfers_) {
     if (!transfer.is_used || transfer.completion.is_done()) continue;
     if (transfer.local != window && transfer.remote_window != window->number) continue;
     fail(peers_[static_cast<std::size_t>(transfer.rank)],
          Status(Code::kInvalidArgument, "memory was deregistered while it was in use"));
   }
-  if (window->gpu != nullptr) {
-    const auto found = gpu_words_.find({window->gpu.get(), window->gpu_device});
-    const TimePoint deadline = SharedEndpoint::clock().now() + endpoint_->config->deadline;
-    if (found != gpu_words_.end())
-      DUNLIN_TRY(found->second->finish(SharedEndpoint::clock(), deadline));
-  }
-  for (Peer& peer : peers_) {
-    const auto found = peer.windows.find(window->number);
-    if (found == peer.windows.end()) continue;
-    peer.connection->forget(MemoryId(found->second.memory));
-    peer.windows.erase(found);
-  }
-  Status status = endpoint_->endpoint->deregister(window->id);
-  by_number_.erase(window->number);
-  windows_.erase(handle);
+  Status status = await_copies(lock, *window);
+  forget(*window);
   return status;
 }
 
-Result<const Group::Window*> Group::find(const void* window) const {
+Result<const Window*> Group::find(const void* window) const {
   const auto found = windows_.find(window);
   if (found != windows_.end()) return found->second.get();
   return Status(Code::kInvalidArgument, "this memory is not registered with this group");
@@ -220,14 +187,15 @@ Result<const Announcement*> Group::announced(const Peer& peer, std::uint64_t num
                 fmt::format("rank {} has not registered this memory", rank_of(peer)));
 }
 
-Result<Group::Transfer*> Group::prepare(int rank, Place local, Place remote, std::size_t size) {
+Result<Group::Transfer*> Group::prepare(int rank, WindowOffset local, WindowOffset remote,
+                                        std::size_t size) {
   if (rank < 0 || rank >= this->size()) {
     return Status(Code::kInvalidArgument,
                   fmt::format("rank {} of a group of {}", rank, this->size()));
   }
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   advance(peer);
-  DUNLIN_TRY(state_of(peer));
+  DUNLIN_TRY(Status(state_of(peer)));
   const Window* here = nullptr;
   std::uint64_t there = 0;
   if (size > 0) {
@@ -256,31 +224,26 @@ Result<Group::Transfer*> Group::prepare(int rank, Place local, Place remote, std
   return transfer;
 }
 
-// Until now, the transfer was among the free ones.
+// Until now, the transfer was the last of the free ones.
 Result<Group::Transfer*> Group::begin(Transfer* transfer) {
   free_.pop_back();
   transfer->is_used = true;
-  Peer& peer = peers_[static_cast<std::size_t>(transfer->rank)];
+  Peer& peer = peer_of(*transfer);
   peer.waiting.push_back(transfer);
   advance(peer);
   if (!peer.failure.is_error()) return transfer;
-  release(transfer);
+  transfer->is_used = false;
+  free_.push_back(transfer);
   return Status(peer.failure);
 }
 
-void Group::release(Transfer* transfer) {
-  transfer->is_used = false;
-  free_.push_back(transfer);
-}
-
-Result<Group::Transfer*> Group::put(int rank, Place from, Place to, std::size_t size,
+Result<Group::Transfer*> Group::put(int rank, WindowOffset from, WindowOffset to, std::size_t size,
                                     const std::optional<Signal>& signal) {
   const std::lock_guard lock(endpoint_->mutex);
   DUNLIN_ASSIGN(Transfer* const transfer, prepare(rank, from, to, size));
   if (signal) {
     DUNLIN_ASSIGN(const Window* const window, find(signal->word.window));
-    DUNLIN_ASSIGN(const Announcement* const target,
-                  announced(peers_[static_cast<std::size_t>(rank)], window->number));
+    DUNLIN_ASSIGN(const Announcement* const target, announced(peer_of(*transfer), window->number));
     if (signal->word.offset % kWordBytes != 0 ||
         !fits(signal->word.offset, kWordBytes, target->size)) {
       return Status(Code::kOutOfRange, fmt::format("a signal at {} of {} bytes of rank {}",
@@ -291,14 +254,13 @@ Result<Group::Transfer*> Group::put(int rank, Place from, Place to, std::size_t 
   return begin(transfer);
 }
 
-Result<Group::Transfer*> Group::get(int rank, Place from, Place to, std::size_t size) {
+Result<Group::Transfer*> Group::get(int rank, WindowOffset from, WindowOffset to,
+                                    std::size_t size) {
   const std::lock_guard lock(endpoint_->mutex);
   DUNLIN_ASSIGN(Transfer* const transfer, prepare(rank, to, from, size));
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.connection->lane().reads() == nullptr) {
-    return Status(Code::kUnavailable,
-                  fmt::format("{} has no gets here", peer.connection->transport()));
-  }
+  const auto& connection = peer_of(*transfer).connection;
+  if (connection != nullptr && connection->lane().reads() == nullptr)
+    return Status(Code::kUnavailable, fmt::format("{} has no gets here", connection->transport()));
   transfer->is_get = true;
   return begin(transfer);
 }
@@ -320,14 +282,33 @@ Status Group::post(Peer& peer, Transfer& transfer) {
 }
 
 void Group::tell(Peer& peer, const GroupMessage& message) {
+  if (peer.connection == nullptr) {
+    if (const auto* const made = std::get_if<Announcement>(&message))
+      peer.windows.emplace(made->window, *made);
+    return;
+  }
   peer.owed.push_back(encode(message));
   ++peer.messages;
 }
 
+void Group::advance_all() {
+  for (Peer& peer : peers_) {
+    advance(peer);
+    const bool is_lost = peer.connection && peer.connection->status().is_error() && !peer.has_left;
+    if (is_lost) (void)state_of(peer);
+  }
+  for (const auto& [device, words] : gpu_words_) {
+    const Status status = words->progress();
+    if (!status.is_error()) continue;
+    // This rank's signals are lost, so that nothing of it can be relied on.
+    for (Peer& peer : peers_) fail(peer, Status(status));
+  }
+}
+
 void Group::advance(Peer& peer) {
-  peer.connection->progress();
-  if (peer.other_end) peer.other_end->progress();
   if (peer.failure.is_error()) return;
+  if (peer.connection == nullptr) return advance_own(peer);
+  peer.connection->progress();
   take_messages(peer);
   while (!peer.waiting.empty()) {
     Transfer& next = *peer.waiting.front();
@@ -348,8 +329,35 @@ void Group::advance(Peer& peer) {
   }
 }
 
+// One transfer after the other.
+void Group::advance_own(Peer& self) {
+  while (!self.waiting.empty()) {
+    Transfer& next = *self.waiting.front();
+    Status status;
+    if (!next.is_posted && next.size > 0) {
+      const auto other = by_number_.find(next.remote_window);
+      if (other == by_number_.end()) {
+        status = Status(Code::kInvalidArgument, "memory was deregistered while it was in use");
+      } else if (next.is_get) {
+        status = copies_.begin(*next.local, next.local_offset, *other->second, next.remote_offset,
+                               next.size);
+      } else {
+        status = copies_.begin(*other->second, next.remote_offset, *next.local, next.local_offset,
+                               next.size);
+      }
+    }
+    next.is_posted = true;
+    if (status.is_ok()) status = copies_.poll();
+    if (status.is_busy()) return;
+    if (status.is_ok() && next.addition) status = add_here(*next.addition);
+    if (status.is_error()) return fail(self, std::move(status));
+    self.waiting.pop_front();
+    next.completion.fire(Status::ok());
+  }
+}
+
 void Group::take_messages(Peer& peer) {
-  while (const auto bytes = peer.inbound().receive()) {
+  while (const auto bytes = peer.connection->receive()) {
     const auto message = decode_group_message(*bytes);
     Status status = message ? take(peer, *message)
                             : Status(Code::kCorrupted, "a malformed message of the peer");
@@ -359,7 +367,14 @@ void Group::take_messages(Peer& peer) {
 
 Status Group::take(Peer& peer, const GroupMessage& message) {
   if (const auto* const addition = std::get_if<Addition>(&message)) return add_here(*addition);
+  if (std::holds_alternative<Farewell>(message)) {
+    peer.has_left = true;
+    return Status::ok();
+  }
   const auto& announcement = std::get<Announcement>(message);
+  const bool is_over =
+      announcement.window <= last_window_ && !by_number_.contains(announcement.window);
+  if (is_over) return Status::ok();  // this rank could not register its own
   if (!peer.windows.emplace(announcement.window, announcement).second)
     return {Code::kCorrupted, "a window was announced twice"};
   return Status::ok();
@@ -370,24 +385,24 @@ Status Group::add_here(const Addition& addition) {
   if (found == by_number_.end()) {
     // This rank may have deregistered the window meanwhile.
     if (addition.window <= last_window_) return Status::ok();
-    return {Code::kCorrupted, "a signal in a window that is not"};
+    return {Code::kCorrupted, "a signal in memory that was never registered"};
   }
   const Window& window = *found->second;
   if (!fits(addition.offset, kWordBytes, window.size))
-    return {Code::kCorrupted, "a signal outside its window"};
+    return {Code::kCorrupted, "a signal outside the registered memory"};
   std::byte* const word = window.data + addition.offset;
   if (reinterpret_cast<std::uintptr_t>(word) % kWordBytes != 0)
-    return {Code::kCorrupted, "a signal in a window that does not begin at a multiple of 8"};
+    return {Code::kCorrupted, "a signal at an address that is not a multiple of 8"};
   if (window.gpu == nullptr) {
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word))
         .fetch_add(addition.value, std::memory_order_release);
     return Status::ok();
   }
-  const std::pair place(window.gpu.get(), window.gpu_device);
-  auto words = gpu_words_.find(place);
+  const std::pair device(window.gpu.get(), window.gpu_device);
+  auto words = gpu_words_.find(device);
   if (words == gpu_words_.end()) {
     DUNLIN_ASSIGN(auto made, GpuWords::create(window.gpu, window.gpu_device));
-    words = gpu_words_.emplace(place, std::move(made)).first;
+    words = gpu_words_.emplace(device, std::move(made)).first;
   }
   words->second->add(word, addition.value);
   return Status::ok();
@@ -395,82 +410,81 @@ Status Group::add_here(const Addition& addition) {
 
 bool Group::is_done(const Peer& peer, const Transfer& transfer) const {
   if (!transfer.is_posted || !transfer.completion.is_done()) return false;
+  if (!transfer.addition || peer.connection == nullptr) return true;
   // The bytes may be there when the message about them still waits for a free slot at the peer.
-  return !transfer.addition ||
-         transfer.message + peer.owed.size() + peer.connection->unsent() <= peer.messages;
+  return transfer.message + peer.owed.size() + peer.connection->unsent() <= peer.messages;
 }
 
-Status Group::state_of(Peer& peer) {
-  if (!peer.failure.is_error() && peer.connection->status().is_error()) {
-    fail(peer, Status(peer.connection->status()));
-  }
+const Status& Group::state_of(Peer& peer) {
+  const bool is_connected = peer.connection == nullptr || !peer.connection->status().is_error();
+  if (!is_connected) fail(peer, Status(peer.connection->status()));
   return peer.failure;
 }
 
 void Group::fail(Peer& peer, Status why) {
   if (peer.failure.is_error()) return;
+
   peer.failure = std::move(why).with_context(fmt::format("rank {} of the group", rank_of(peer)));
-  has_failed_ = true;
   (void)report(peer.failure);
+  if (!peer.has_left && !failure_.is_error()) failure_ = peer.failure;
   peer.waiting.clear();
-  // The transport may write completions until the lane has been closed.
-  peer.connection->lane().close();
+  // Before that, the transport may write completions. The peer learns that it is alone.
+  if (peer.connection) peer.connection->close();
 }
 
 Result<bool> Group::test(Transfer* transfer) {
   const std::lock_guard lock(endpoint_->mutex);
-  if (!transfer->is_used)
-    return Status(Code::kInvalidArgument, "a transfer that is not in use was tested");
-  Peer& peer = peers_[static_cast<std::size_t>(transfer->rank)];
+  if (!transfer->is_used) {
+    const Status status(Code::kInvalidArgument, "a transfer that is not in use was tested");
+    (void)report(status);
+    return status;
+  }
+  Peer& peer = peer_of(*transfer);
   advance(peer);
   if (!is_done(peer, *transfer)) {
-    Status state = state_of(peer);
-    if (!state.is_error()) return false;
-    release(transfer);
-    return state;
+    const Status& state = state_of(peer);
+    if (state.is_error()) return state;
+    return false;
   }
-  Status outcome = transfer->completion.status();
-  release(transfer);
-  if (!outcome.is_error()) return true;
-  fail(peer, Status(outcome));
-  return outcome;
+  // A failed transfer stays in use, since NCCL may test it again.
+  const Status& outcome = transfer->completion.status();
+  if (outcome.is_error()) {
+    fail(peer, Status(outcome));
+    return outcome;
+  }
+  transfer->is_used = false;
+  free_.push_back(transfer);
+  return true;
 }
 
 Status Group::progress() {
   const std::lock_guard lock(endpoint_->mutex);
-  for (Peer& peer : peers_) {
-    advance(peer);
-    // A peer that has left in good order is missed only by transfers to it.
-    if (peer.connection->status().code() == Code::kPeerDead) (void)state_of(peer);
-  }
-  for (auto at = gpu_words_.begin(); at != gpu_words_.end(); ++at) {
-    Status status = at->second->progress();
-    if (!status.is_error()) continue;
-    for (Peer& peer : peers_) fail(peer, Status(status));
-    gpu_words_.erase(at);
-    return status;
-  }
-  return Status::ok();
+  advance_all();
+  return failure_;
 }
 
 bool Group::has_failed() const {
   const std::lock_guard lock(endpoint_->mutex);
-  return has_failed_;
+  return failure_.is_error();
 }
 
 void Group::detach() {
-  const std::lock_guard lock(endpoint_->mutex);
+  std::unique_lock lock(endpoint_->mutex);
+  by_number_.clear();
   const bool is_busy = std::ranges::any_of(
       transfers_, [](const Transfer& each) { return each.is_used && !each.completion.is_done(); });
   for (Peer& peer : peers_) {
-    if (is_busy) peer.connection->lane().close();
+    if (!is_busy) {
+      tell(peer, Farewell{});
+    } else if (peer.connection) {
+      peer.connection->close();
+    }
   }
-  const TimePoint deadline = SharedEndpoint::clock().now() + endpoint_->config->deadline;
-  for (const auto& [device, words] : gpu_words_)
-    (void)report(words->finish(SharedEndpoint::clock(), deadline));
-  for (const auto& [handle, window] : windows_) (void)endpoint_->endpoint->deregister(window->id);
+  for (const auto& [handle, window] : windows_) {
+    (void)report(await_copies(lock, *window));
+    (void)endpoint_->endpoint->deregister(window->id);
+  }
   windows_.clear();
-  by_number_.clear();
 }
 
 }  // namespace dunlin::nccl

@@ -3,7 +3,7 @@
 namespace dunlin::nccl {
 namespace {
 
-enum class Kind : std::uint8_t { kAnnouncement, kAddition };
+enum class Kind : std::uint8_t { kAnnouncement, kAddition, kFarewell };
 
 Bytes encode(Kind kind, std::uint64_t first, std::uint64_t second, std::uint64_t third) {
   ByteWriter writer;
@@ -16,6 +16,7 @@ Bytes encode(Kind kind, std::uint64_t first, std::uint64_t second, std::uint64_t
 Bytes encode(const GroupMessage& message) {
   if (const auto* const made = std::get_if<Announcement>(&message))
     return encode(Kind::kAnnouncement, made->window, made->memory, made->size);
+  if (std::holds_alternative<Farewell>(message)) return encode(Kind::kFarewell, 0, 0, 0);
   const auto& addition = std::get<Addition>(message);
   return encode(Kind::kAddition, addition.window, addition.offset, addition.value);
 }
@@ -26,12 +27,19 @@ std::optional<GroupMessage> decode_group_message(std::span<const std::byte> byte
   const auto window = reader.number<std::uint64_t>();
   const auto second = reader.number<std::uint64_t>();
   const auto third = reader.number<std::uint64_t>();
-  if (!reader.at_end() || window == 0) return std::nullopt;
-  if (kind == static_cast<std::uint8_t>(Kind::kAnnouncement))
-    return Announcement{window, second, third};
-  if (kind != static_cast<std::uint8_t>(Kind::kAddition) || second % sizeof third != 0)
-    return std::nullopt;
-  return Addition{window, second, third};
+  if (!reader.at_end()) return std::nullopt;
+  switch (static_cast<Kind>(kind)) {
+    case Kind::kAnnouncement:
+      if (window == 0) break;
+      return Announcement{window, second, third};
+    case Kind::kAddition:
+      if (window == 0 || second % sizeof third != 0) break;
+      return Addition{window, second, third};
+    case Kind::kFarewell:
+      if (window != 0 || second != 0 || third != 0) break;
+      return Farewell{};
+  }
+  return std::nullopt;
 }
 
 }  // namespace dunlin::nccl

@@ -24,7 +24,10 @@ struct Addition {
   std::uint64_t value = 0;
 };
 
-using GroupMessage = std::variant<Announcement, Addition>;
+// The last message: the sender leaves in good order.
+struct Farewell {};
+
+using GroupMessage = std::variant<Announcement, Addition, Farewell>;
 
 Bytes encode(const GroupMessage& message);
 // Nothing if the bytes are malformed.

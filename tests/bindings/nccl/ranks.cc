@@ -11,6 +11,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -58,6 +59,7 @@ std::vector<void (*)(int)> handlers() {
     setenv("DUNLIN_TRANSPORTS", transport.c_str(), 1);
   }
   setenv("DUNLIN_OF_ANOTHER_VERSION", "1", 1);
+  board.process[number] = getpid();
   const auto before = handlers();
   {
     Plugin plugin(DUNLIN_NCCL_PLUGIN, version);
@@ -203,6 +205,22 @@ void Rank::sync() {
                            [&](const auto& each) { return each >= next; });
       },
       "waiting for the other ranks");
+}
+
+void Rank::await_stopped(int other) {
+  const std::string file = "/proc/" + std::to_string(board.process[other]) + "/stat";
+  until(
+      [&] {
+        std::string line;
+        std::getline(std::ifstream(file), line);
+        // The state is behind the name, which is in parentheses.
+        return line.substr(line.rfind(')') + 1, 2) == " T";
+      },
+      "a stopped process");
+}
+
+void Rank::send_signal(int other, int signal) {
+  REQUIRE(kill(board.process[other], signal) == 0);
 }
 
 Pair::Pair(Rank& from) : rank(from) {

@@ -21,6 +21,7 @@ struct Board {
   std::atomic<bool> has_handle[kMostRanks];
   char handle[kMostRanks][abi::kHandleBytes];
   std::atomic<int> step[kMostRanks];  // for the tests
+  std::atomic<int> process[kMostRanks];
 };
 
 // The deadline of all waits: ten times what a loaded host needs.
@@ -46,6 +47,9 @@ struct Rank {
   abi::Result wait_for_error(void* request);
   // Waits until all ranks have come here.
   void sync();
+  // Waits until the other rank's process is stopped (SIGSTOP).
+  void await_stopped(int other);
+  void send_signal(int other, int signal);
 };
 
 // Rank 0 receives from rank 1 through `comm`.

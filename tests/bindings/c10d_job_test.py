@@ -239,7 +239,7 @@ class FailureTest(unittest.TestCase):
 
     def test_a_shutdown_from_what_the_shutdown_releases(self):
         lines, text = run(2, "shut_down_twice", program=ENDS_RANK)
-        self.assertEqual(lines, {0: ["before []", "after [False]"], 1: []}, text)
+        self.assertEqual(lines, {0: [], 1: ["before []", "after [False]"]}, text)
 
     def test_what_is_under_way_when_the_backend_leaves(self):
         with tempfile.TemporaryDirectory() as folder:

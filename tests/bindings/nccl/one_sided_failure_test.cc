@@ -40,6 +40,7 @@ TEST_P(NcclOneSidedFailure, ADeathFailsWhatIsUnderWayToIt) {
                    std::deque<void*> requests;
                    for (int i = 0; i < 3000; ++i)
                      requests.push_back(member.put_signal(2, {}, {}, 0, slots.signal, 1));
+                   rank.sync();
                    if (rank.number == 0) rank.send_signal(2, SIGKILL);
                    until([&] { return member.calls.progress(member.context) == abi::kRemoteError; },
                          "the death");

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/units.h"
 
 namespace dunlin {
@@ -425,8 +426,9 @@ Result<Config> Config::parse(const Environment& environment, UnknownNames unknow
     const auto set = environment.get(row.name);
     const std::string problem = row.parse(config, set ? std::string_view(*set) : row.default_value);
     if (!problem.empty()) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("{}={}: {}", row.name, set.value_or(""), problem));
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("{}={}: {}", row.name, bootstrap::printable(set.value_or("")), problem));
     }
   }
   for (const auto& [name, value] : environment.values()) {
@@ -435,9 +437,9 @@ Result<Config> Config::parse(const Environment& environment, UnknownNames unknow
     const bool is_known = std::any_of(table().begin(), table().end(),
                                       [&name = name](const Row& row) { return name == row.name; });
     if (!is_known) {
-      return Status(
-          Code::kInvalidArgument,
-          fmt::format("{} is not a setting of Dunlin; `dunlin-info --config` lists them", name));
+      return Status(Code::kInvalidArgument,
+                    fmt::format("{} is not a setting of Dunlin; `dunlin-info --config` lists them",
+                                bootstrap::printable(name)));
     }
   }
   DUNLIN_TRY(

@@ -14,6 +14,7 @@
 #include <chrono>
 
 #include "runtime/bootstrap/net.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
@@ -86,9 +87,16 @@ Result<MetricsAddress> MetricsAddress::parse(std::string_view text, Rank rank, i
     return address;
   }
   const auto port = parse_integer(text);
-  if (!port || *port < 1 || *port > UINT16_MAX || *port + local_rank > UINT16_MAX) {
+  if (!port || *port < 1 || *port > UINT16_MAX) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}' is neither unix:PATH nor a port from 1 to 65535", text));
+                  fmt::format("DUNLIN_METRICS={}: give unix:PATH or a port from 1 to {}",
+                              bootstrap::printable(text), UINT16_MAX));
+  }
+  if (*port + local_rank > UINT16_MAX) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("DUNLIN_METRICS={}: local rank {} would listen at port {}, and the "
+                              "last one is {}",
+                              *port, local_rank, *port + local_rank, UINT16_MAX));
   }
   address.port = static_cast<std::uint16_t>(*port + local_rank);
   return address;

@@ -58,6 +58,10 @@ TEST(Config, MalformedOutOfRangeAndUnknownAreNamed) {
               std::string("invalid_argument: DUNLIN_DEADLINE=") + text +
                   ": give a time from 1ms to 24h, such as 8s or 500ms");
   }
+  // A terminal must take nothing in it for a command.
+  EXPECT_EQ(error_of({{"DUNLIN_DEADLINE", "\x1b[31m8\n"}}),
+            "invalid_argument: DUNLIN_DEADLINE=\\x1b[31m8\\x0a: give a time from 1ms to 24h, such "
+            "as 8s or 500ms");
   EXPECT_EQ(error_of({{"DUNLIN_FUSION_THRESHOLD", "32K"}}),
             "invalid_argument: DUNLIN_FUSION_THRESHOLD=32K: give a size from 0 to 16KiB, such as "
             "4096, 16K or 4KiB");

@@ -5,7 +5,8 @@
 namespace dunlin::nccl {
 
 const Clock& SharedEndpoint::clock() {
-  static const SteadyClock kClock;
+  // Never destroyed: connections may end at the end of the process.
+  static const Clock& kClock = *new SteadyClock;
   return kClock;
 }
 

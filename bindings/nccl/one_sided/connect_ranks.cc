@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/bytes.h"
+#include "runtime/log.h"
 
 namespace dunlin::nccl {
 namespace {
@@ -79,7 +80,12 @@ class Meeting {
         ++i;
         continue;
       }
-      DUNLIN_TRY(Status(status).with_context("a rank that was connecting"));
+      if (status.is_error()) {
+        // It may connect again. A rank that does not is missing in the end.
+        DUNLIN_INFO("a process that was connecting has given up: {}", status.message());
+        arriving_.erase(arriving_.begin() + static_cast<std::ptrdiff_t>(i));
+        continue;
+      }
       ByteReader greeting(arriving_[i]->greeting());
       const auto from = greeting.number<std::uint32_t>();
       if (!greeting.at_end() || from >= rank_)

@@ -146,7 +146,7 @@ Result register_memory(void* group, void* data, std::size_t size, int type, std:
   });
 }
 
-// As in bindings/nccl/entry.cc.
+// NCCL does not call it, because the properties do not offer DMA-BUFs.
 Result register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, std::uint64_t,
                         void** memory, void** device_memory) {
   if (memory != nullptr) *memory = nullptr;
@@ -246,22 +246,32 @@ Result flush(void*, int, void*, std::uint32_t, void** request) {
   return abi::kSuccess;
 }
 
-// Failures that these two return have been logged, and NCCL may ask again and again.
+// As guarded(), for failures that have been logged, and for which NCCL may ask again and again.
+Result quietly(auto&& body) {
+  try {
+    return code_of(body());
+  } catch (const std::exception& error) {
+    return report(Status(Code::kResourceExhausted, error.what()));
+  }
+}
+
 Result test(void* group, void* request, int* is_done) {
   const Status valid =
       check(group != nullptr && request != nullptr && is_done != nullptr, "request");
   if (valid.is_error()) return report(valid);
   *is_done = 0;
-  const auto done = static_cast<Group*>(group)->test(static_cast<Group::Transfer*>(request));
-  if (!done) return code_of(done.status());
-  *is_done = *done ? 1 : 0;
-  return abi::kSuccess;
+  return quietly([&]() -> Status {
+    DUNLIN_ASSIGN(const bool done,
+                  static_cast<Group*>(group)->test(static_cast<Group::Transfer*>(request)));
+    *is_done = done ? 1 : 0;
+    return Status::ok();
+  });
 }
 
 Result progress(void* group) {
   const Status valid = check(group != nullptr, "group");
   if (valid.is_error()) return report(valid);
-  return code_of(static_cast<Group*>(group)->progress());
+  return quietly([&] { return static_cast<Group*>(group)->progress(); });
 }
 
 Result last_error(void* group, bool* has_error) {

@@ -19,7 +19,7 @@ namespace dunlin::nccl {
 class GpuWords {
  public:
   static Result<std::unique_ptr<GpuWords>> create(std::shared_ptr<GpuDriver> driver, int device);
-  // Copies of a round that is in progress go on: is_using() tells whether there are any.
+  // Copies of a round that is in progress go on. Before memory is freed, ask is_using().
   ~GpuWords();
   GpuWords(const GpuWords&) = delete;
   GpuWords& operator=(const GpuWords&) = delete;

@@ -20,8 +20,6 @@ using transport::MemoryId;
 namespace {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
-// How long a rank that leaves tries to tell the others so.
-constexpr auto kFarewellTime = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -42,14 +40,8 @@ Group::Group(std::shared_ptr<SharedEndpoint> endpoint,
 Group::~Group() {
   std::vector<std::unique_ptr<transport::Connection>> ending;
   {
-    std::unique_lock lock(endpoint_->mutex);
-    (void)SharedEndpoint::await(lock, SharedEndpoint::clock().now() + kFarewellTime, [&] {
-      advance_all();
-      const bool owes = std::ranges::any_of(peers_, [](const Peer& peer) {
-        return peer.connection && peer.connection->status().is_ok() && !peer.owed.empty();
-      });
-      return owes ? Status::busy() : Status::ok();
-    });
+    const std::lock_guard lock(endpoint_->mutex);
+    advance_all();
     endpoint_->on_keep = nullptr;
     for (Peer& peer : peers_) {
       if (peer.connection) ending.push_back(std::move(peer.connection));
@@ -104,6 +96,8 @@ Result<Window*> Group::add_window(void* data, std::size_t size,
     status = await_announcements(lock, window->number);
     if (status.is_ok()) return window;
     forget(*window);
+  } else {
+    for (Peer& peer : peers_) peer.windows.erase(window->number);
   }
   return std::move(status).with_context("registering memory with all ranks");
 }
@@ -133,12 +127,13 @@ Status Group::await_announcements(std::unique_lock<std::mutex>& lock, std::uint6
           fmt::format("rank {} has not registered its memory", fmt::join(missing, ", "))};
 }
 
-Status Group::await_copies(std::unique_lock<std::mutex>& lock, const Window& window) {
+Status Group::await_copies(std::unique_lock<std::mutex>& lock, const Window& window,
+                           TimePoint limit) {
   const auto words = gpu_words_.find({window.gpu.get(), window.gpu_device});
   GpuWords* const changing = words == gpu_words_.end() ? nullptr : words->second.get();
-  const Status status = SharedEndpoint::await(lock, deadline(), [&]() -> Status {
+  const Status status = SharedEndpoint::await(lock, limit, [&]() -> Status {
     advance_all();
-    DUNLIN_TRY(copies_.poll());
+    if (copies_.is_using(window)) return Status::busy();
     if (changing == nullptr) return Status::ok();
     DUNLIN_TRY(changing->progress());
     return changing->is_using(window.data, window.size) ? Status::busy() : Status::ok();
@@ -169,7 +164,7 @@ Status Group::remove_window(const void* handle) {
     fail(peers_[static_cast<std::size_t>(transfer.rank)],
          Status(Code::kInvalidArgument, "memory was deregistered while it was in use"));
   }
-  Status status = await_copies(lock, *window);
+  Status status = await_copies(lock, *window, deadline());
   forget(*window);
   return status;
 }
@@ -416,8 +411,8 @@ bool Group::is_done(const Peer& peer, const Transfer& transfer) const {
 }
 
 const Status& Group::state_of(Peer& peer) {
-  const bool is_connected = peer.connection == nullptr || !peer.connection->status().is_error();
-  if (!is_connected) fail(peer, Status(peer.connection->status()));
+  if (!peer.failure.is_error() && peer.connection && peer.connection->status().is_error())
+    fail(peer, Status(peer.connection->status()));
   return peer.failure;
 }
 
@@ -471,17 +466,22 @@ bool Group::has_failed() const {
 void Group::detach() {
   std::unique_lock lock(endpoint_->mutex);
   by_number_.clear();
-  const bool is_busy = std::ranges::any_of(
-      transfers_, [](const Transfer& each) { return each.is_used && !each.completion.is_done(); });
+  const auto is_under_way = [this](const Peer& peer) {
+    return std::ranges::any_of(transfers_, [&](const Transfer& each) {
+      return each.is_used && each.rank == rank_of(peer) && !each.completion.is_done();
+    });
+  };
   for (Peer& peer : peers_) {
-    if (!is_busy) {
-      tell(peer, Farewell{});
-    } else if (peer.connection) {
+    if (!peer.connection || peer.failure.is_error()) continue;
+    if (is_under_way(peer)) {
       peer.connection->close();
+    } else {
+      tell(peer, Farewell{});
     }
   }
+  const TimePoint limit = deadline();
   for (const auto& [handle, window] : windows_) {
-    (void)report(await_copies(lock, *window));
+    (void)report(await_copies(lock, *window, limit));
     (void)endpoint_->endpoint->deregister(window->id);
   }
   windows_.clear();

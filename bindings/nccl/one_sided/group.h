@@ -87,8 +87,9 @@ class Group {
   // on all of them; after the deadline, the missing ranks count as failed. `gpu`: the driver of the
   // GPU whose memory it is, or the error with which there is none; null: it is the host's.
   Result<Window*> add_window(void* data, std::size_t size, Result<std::shared_ptr<GpuDriver>> gpu);
-  // Not collective. Transfers that use the window must be done: others fail, together with all that
-  // is under way to their ranks. After an error, GPU copies may still access the memory.
+  // Not collective. Transfers that use the window must be done: those that are not fail, and with
+  // them all that is under way to the same ranks. After an error, GPU copies may still access the
+  // memory.
   Status remove_window(const void* window);
 
   // Puts `size` bytes at `from` of this rank to `to` of the other one. Then adds to its signal, if
@@ -127,7 +128,7 @@ class Group {
                          Result<std::shared_ptr<GpuDriver>> gpu);
   Status await_announcements(std::unique_lock<std::mutex>& lock, std::uint64_t number);
   // Until no copy of this process uses the memory.
-  Status await_copies(std::unique_lock<std::mutex>& lock, const Window& window);
+  Status await_copies(std::unique_lock<std::mutex>& lock, const Window& window, TimePoint limit);
   void forget(const Window& window);
   Result<const Window*> find(const void* window) const;
   Result<const Announcement*> announced(const Peer& peer, std::uint64_t number) const;

@@ -5,14 +5,14 @@
 namespace dunlin::nccl {
 
 Result<GpuStream*> LocalCopies::stream_of(const Window& window) {
-  auto& stream = streams_[{window.gpu.get(), window.gpu_device}];
+  auto& stream = streams_[{window.gpu, window.gpu_device}];
   if (stream == nullptr) {
     DUNLIN_ASSIGN(stream, window.gpu->create_stream(window.gpu_device));
   }
   return stream.get();
 }
 
-Status LocalCopies::begin(const Window& to, std::size_t to_offset, const Window& from,
+Status LocalCopies::start(const Window& to, std::size_t to_offset, const Window& from,
                           std::size_t from_offset, std::size_t size) {
   std::byte* const target = to.data + to_offset;
   const std::byte* const source = from.data + from_offset;
@@ -32,11 +32,25 @@ Status LocalCopies::begin(const Window& to, std::size_t to_offset, const Window&
   return Status::ok();
 }
 
+Status LocalCopies::begin(const Window& to, std::size_t to_offset, const Window& from,
+                          std::size_t from_offset, std::size_t size) {
+  if (failure_.is_ok()) failure_ = start(to, to_offset, from, from_offset, size);
+  from_ = &from;
+  to_ = &to;
+  return failure_;
+}
+
 Status LocalCopies::poll() {
-  if (current_ == nullptr) return Status::ok();
+  if (current_ == nullptr) return failure_;
   Status status = current_->poll();
-  if (!status.is_busy()) current_ = nullptr;
-  return status;
+  if (status.is_busy()) return status;
+  current_ = nullptr;
+  if (status.is_error()) failure_ = std::move(status).with_context("a copy within this rank");
+  return failure_;
+}
+
+bool LocalCopies::is_using(const Window& window) const {
+  return current_ != nullptr && (from_ == &window || to_ == &window);
 }
 
 }  // namespace dunlin::nccl

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -412,11 +413,20 @@ INSTANTIATE_TEST_SUITE_P(, NcclOver,
                                   std::get<1>(each.param);
                          });
 
+// Threads that have returned count no more, although /proc may still list them.
 bool is_ending_a_connection() {
+  constexpr unsigned long kIsExiting = 4;  // PF_EXITING
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name == "dunlin-close") return true;
+    std::string line;
+    std::getline(std::ifstream(task.path() / "stat"), line);
+    if (line.find("(dunlin-close)") == std::string::npos) continue;
+    // Behind the name: the state, five numbers, and the flags.
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    std::string skipped;
+    unsigned long flags = 0;
+    for (int i = 0; i < 6; ++i) rest >> skipped;
+    rest >> flags;
+    if ((flags & kIsExiting) == 0) return true;
   }
   return false;
 }
@@ -428,7 +438,8 @@ TEST(Nccl, ConnectionsEndBeforeOpenSslDoes) {
               constexpr int kSender = 1, kReceiver = 0;
               if (rank.number == 2) {  // the sender waits for the receiver when it ends
                 rank.sync();
-                until([&] { return rank.board.step[kSender] == 2; }, "the sender's end");
+                rank.sync();
+                until([&] { return rank.board.step[kSender] == 3; }, "the sender's end");
                 std::this_thread::sleep_for(std::chrono::milliseconds(100));
                 rank.send_signal(kReceiver, SIGCONT);
                 return;
@@ -439,6 +450,7 @@ TEST(Nccl, ConnectionsEndBeforeOpenSslDoes) {
               if (pair.is_receiver()) {
                 rank.receive(pair.comm, block.data(), block.size(), 0, memory);
                 rank.sync();
+                rank.sync();
                 raise(SIGSTOP);
               } else {
                 // Linked into the plugin: when that is built without it, nothing is to be shown.
@@ -448,7 +460,8 @@ TEST(Nccl, ConnectionsEndBeforeOpenSslDoes) {
                   reinterpret_cast<AtExit>(dlsym(openssl, "OPENSSL_atexit"))(
                       [] { REQUIRE(!is_ending_a_connection()); });
                 }
-                // Nobody makes it go on: most of it is still to be sent when the receiver stops.
+                // All ranks have started: most of it is still to be sent when the receiver stops.
+                rank.sync();
                 rank.send(pair.comm, block.data(), block.size(), 0, memory);
                 rank.sync();
                 rank.await_stopped(kReceiver);

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -27,10 +28,20 @@ inline std::string one_sided_transport() {
   return name == nullptr ? "shm" : name;
 }
 
+// The first words of the buffer. Another thread may change those of the host.
+inline std::vector<std::uint64_t> words_of(Buffer& buffer, std::size_t count) {
+  std::vector<std::uint64_t> words(count);
+  if (buffer.is_on_gpu()) {
+    std::memcpy(words.data(), buffer.read(count * kWord).data(), count * kWord);
+    return words;
+  }
+  auto* const memory = reinterpret_cast<std::uint64_t*>(buffer.data);
+  for (std::size_t i = 0; i < count; ++i)
+    words[i] = std::atomic_ref(memory[i]).load(std::memory_order_acquire);
+  return words;
+}
 inline std::uint64_t word_of(Buffer& buffer, std::size_t index = 0) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, buffer.read((index + 1) * kWord).data() + index * kWord, kWord);
-  return word;
+  return words_of(buffer, index + 1)[index];
 }
 
 // Memory of this kind, filled with zeros.

@@ -251,14 +251,22 @@ std::string run(int size, int version, const std::string& transport,
     ranks.push_back(pid);
   }
   std::string problems;
-  for (int number = 0; number < size; ++number) {
+  for (int left = size; left > 0; --left) {
     int status = 0;
-    waitpid(ranks[static_cast<std::size_t>(number)], &status, 0);
-    const bool is_killed = std::count(killed.begin(), killed.end(), number) > 0;
+    const pid_t pid = waitpid(-1, &status, 0);
+    const auto at = std::ranges::find(ranks, pid);
+    if (at == ranks.end()) return "a process that is no rank has ended";
+    const auto number = static_cast<int>(at - ranks.begin());
+    *at = 0;
+    const bool is_killed = std::ranges::count(killed, number) > 0;
     const bool is_well = is_killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
                                    : WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (!is_well)
-      problems += "rank " + std::to_string(number) + " ended with " + std::to_string(status) + " ";
+    if (is_well || !problems.empty()) continue;
+    problems = "rank " + std::to_string(number) + " ended with " + std::to_string(status);
+    // The others may wait for it for ever.
+    for (const pid_t each : ranks) {
+      if (each != 0) kill(each, SIGKILL);
+    }
   }
   munmap(memory, sizeof(Board));
   return problems;

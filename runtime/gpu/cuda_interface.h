@@ -49,6 +49,7 @@ inline constexpr Code kNotReady = 600;
 inline constexpr Code kAlreadyPinned = 712;  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 inline constexpr Code kNotPinned = 713;
 inline constexpr Code kNotSupported = 801;
+inline constexpr Code kCaptureUnsupported = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
 // CUdevice_attribute
 inline constexpr int kProcessors = 16;
@@ -80,6 +81,8 @@ inline constexpr int kHandleIsDmaBuf = 1;
 inline constexpr unsigned kPinnedForAllContexts = 1;  // CU_MEMHOSTREGISTER_PORTABLE
 inline constexpr unsigned kContextSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr int kCaptureModeRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kIsNotCapturing = 0;      // CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
@@ -135,6 +138,9 @@ struct Functions {
   Code (*cuCtxGetFlags)(unsigned* flags);
   Code (*cuDriverGetVersion)(int* version);
   Code (*cuDeviceCanAccessPeer)(int* can, Device device, Device peer);
+  // Optional, there since CUDA 10.1: sets the calling thread's mode, and returns the former one.
+  Code (*cuThreadExchangeStreamCaptureMode)(int* mode);
+  Code (*cuStreamIsCapturing)(Stream stream, int* status);
   // Optional, all or none: virtual memory management, there since CUDA 11.0.
   Code (*cuMemCreate)(MemoryHandle* handle, std::size_t size, const MemoryProperties* properties,
                       unsigned long long flags);

@@ -62,6 +62,8 @@ const char* CudaLibrary::missing() {
   (void)find(functions_.cuCtxGetFlags, "cuCtxGetFlags");
   (void)find(functions_.cuDriverGetVersion, "cuDriverGetVersion");
   (void)find(functions_.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
+  (void)find(functions_.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
+  (void)find(functions_.cuStreamIsCapturing, "cuStreamIsCapturing");
   bool has_ranges = true;
 #define DUNLIN_FIND(name) has_ranges = find(functions_.name, #name) && has_ranges
   DUNLIN_FIND(cuMemCreate);

@@ -37,12 +37,33 @@ class CudaLibrary {
   cuda::Functions functions_{};
 };
 
+// While a thread of the application captures a graph, CUDA forbids many calls to all threads, and
+// they spoil the graph. Calls of the thread that makes this are allowed until it is destroyed:
+// Dunlin's own streams have nothing to do with what is captured.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaLibrary& library) : library_(library) { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() {
+    if (library_->cuThreadExchangeStreamCaptureMode != nullptr)
+      (void)library_->cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+
+  const CudaLibrary& library_;
+  int mode_ = cuda::kCaptureModeRelaxed;  // then the thread's former one
+};
+
 // Makes the primary context of a device current for the calling thread until this is destroyed. The
 // CUDA runtime and its users share that context.
 class CurrentContext {
  public:
   CurrentContext(const CudaLibrary& library, cuda::Context context)
-      : library_(library),
+      : relaxed_(library),
+        library_(library),
         status_(library.to_status("cuCtxPushCurrent", library->cuCtxPushCurrent_v2(context))) {}
   ~CurrentContext() {
     cuda::Context popped = nullptr;
@@ -53,6 +74,7 @@ class CurrentContext {
   const Status& status() const { return status_; }
 
  private:
+  const RelaxedCapture relaxed_;
   const CudaLibrary& library_;
   Status status_;
 };

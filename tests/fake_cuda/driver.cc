@@ -154,6 +154,14 @@ Code cuDriverGetVersion(int* version) {
   *version = 13000;
   return kOk;
 }
+Code cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, State::capture_mode);
+  return kOk;
+}
+Code cuStreamIsCapturing(Stream stream, int* status) {
+  *status = stream != nullptr && stream == state().captured_stream ? 1 : 0;
+  return kOk;
+}
 Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
   *can = device != peer && state().has_peer_access;
   return kOk;

@@ -34,6 +34,8 @@ class State final : public FakeCuda {
     attributes.clear();
     init_code = 0;
     is_managed = false;
+    is_capturing = false;
+    captured_stream = nullptr;
     calls = copies = host_copies = launches = 0;
     flushes = synchronized_pointers = contexts = freed_while_open = 0;
     context_flags = 8;
@@ -58,6 +60,7 @@ class State final : public FakeCuda {
   // The code that this call of the program fails with.
   cuda::Code enter(const char* name) {
     ++calls;
+    if (is_capturing && capture_mode != cuda::kCaptureModeRelaxed) return cuda::kCaptureUnsupported;
     if (killing_call > 0 && killing_call.fetch_sub(1) == 1) kill(getpid(), SIGKILL);
     if (!failing_name.empty() && failing_name != name) return cuda::kSuccess;
     std::uint64_t left = failing_call;
@@ -120,6 +123,7 @@ class State final : public FakeCuda {
   FakeMemory memory;
   FakePace pace{*this};
   static inline thread_local std::vector<int> current;  // devices
+  static inline thread_local int capture_mode = 0;      // CU_STREAM_CAPTURE_MODE_GLOBAL
 
  private:
   // Settings of processes that no test can reach (README.md).

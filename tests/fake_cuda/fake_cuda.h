@@ -45,6 +45,12 @@ class FakeCuda {
   std::atomic<unsigned> delay_us = 0;
   std::atomic<std::uint64_t> seed = 1;
 
+  // Whether some thread captures a graph, in the mode in which other threads are restricted. Then
+  // all calls that count fail, unless the thread's own mode is relaxed.
+  std::atomic<bool> is_capturing = false;
+  // The stream that is being captured; null: none.
+  std::atomic<void*> captured_stream = nullptr;
+
   // Streams begin no work until release().
   virtual void hold() = 0;
   virtual void release() = 0;

@@ -87,6 +87,8 @@ SAME_FUNCTION(cuCtxSetFlags);
 SAME_FUNCTION(cuCtxGetFlags);
 SAME_FUNCTION(cuDriverGetVersion);
 SAME_FUNCTION(cuDeviceCanAccessPeer);
+SAME_FUNCTION(cuThreadExchangeStreamCaptureMode);
+SAME_FUNCTION(cuStreamIsCapturing);
 
 static_assert(kIsSame<ours::Code, CUresult> && kIsSame<ours::Device, CUdevice>);
 static_assert(std::is_same_v<ours::Address, CUdeviceptr>);

@@ -247,6 +247,32 @@ TEST_F(CudaDriverTest, CopiesBetweenAllocationsAndOrdersStreamsByEvents) {
 }
 
 // Another process opens the memory, and sees and writes the same bytes.
+// Otherwise, a program that captures a graph while Dunlin is at work would lose the graph.
+TEST_F(CudaDriverTest, WorksWhileTheApplicationCapturesAGraph) {
+  const auto driver = load();
+  std::byte* const memory = driver->allocate(0, 64).value();
+  state().is_capturing = true;
+  {
+    const auto stream = driver->create_stream(0).value();
+    const auto event = driver->create_event(0).value();
+    std::array<std::byte, 64> host{};
+    EXPECT_TRUE(stream->copy_to_device(memory, host.data(), host.size()).is_ok());
+    EXPECT_TRUE(event->record(stream->native()).is_ok());
+    while (stream->poll().is_busy()) {
+    }
+    EXPECT_TRUE(event->poll().is_ok());
+    EXPECT_TRUE(driver->find(memory).is_ok());
+    // The stream that is captured would never do what Dunlin waits for.
+    state().captured_stream = stream->native();
+    for (const Status& refused : {event->record(stream->native()), event->delay(stream->native())})
+      EXPECT_TRUE(holds(refused, "captured into a CUDA graph")) << refused.to_string();
+    state().captured_stream = nullptr;
+  }
+  driver->free(0, memory);
+  EXPECT_EQ(state().allocations(), 0);
+  state().is_capturing = false;
+}
+
 TEST_F(CudaDriverTest, MemoryIsOpenedByOtherProcesses) {
   const auto driver = load();
   std::byte* const data = driver->allocate(1, 5000).value();

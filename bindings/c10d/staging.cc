@@ -5,6 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "runtime/gpu/relaxed_capture.h"
+
 namespace dunlin::torch_backend {
 
 bool Staging::is_usable(const at::Tensor& tensor) const {
@@ -50,6 +52,8 @@ std::vector<at::Tensor> Staging::out(const std::vector<at::Tensor>& tensors) {
 void Staging::copy_back() const {
   // Autograd doesn't see the write, as with calls on host tensors.
   const at::NoGradGuard guard;
+  // This may be a thread of Dunlin's.
+  const RelaxedCapture relaxed;
   for (const Result& result : results_)
     at::Tensor(result.tensor).copy_(result.copy, /*non_blocking=*/false);
   // Copies on a device don't wait for their end.

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
 #include "runtime/bootstrap/discovery.h"
 #include "runtime/bootstrap/pmix_launch.h"
 #include "runtime/bootstrap/secret.h"
@@ -25,10 +29,12 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   plan.job = std::move(launch.job);
   if (launch.host == CoordinatorHost::kRank0 && plan.job.rank == Rank(0)) {
     Status started = plan.start_coordinator(config, launch.listen);
-    // No program has named the port.
-    if (plan.job.launcher == "torchrun")
+    // The user may not have chosen this port.
+    const bool is_taken =
+        started.message().find(std::strerror(EADDRINUSE)) != std::string_view::npos;
+    if (is_taken && plan.job.launcher == "torchrun")
       started = std::move(started).with_context(
-          "rank 0 listens at MASTER_PORT + 1 unless DUNLIN_BOOTSTRAP_PORT is another free port");
+          "set DUNLIN_BOOTSTRAP_PORT to a free port, the same on all ranks");
     DUNLIN_TRY(std::move(started));
   }
   return bootstrap::TcpBootstrap::join(std::move(plan));

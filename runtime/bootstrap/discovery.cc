@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/secret.h"
 
 namespace dunlin::bootstrap {
@@ -25,8 +26,8 @@ Result<int> read_number(const Number& number) {
   const auto value = parse_integer(number.text);
   if (!value || *value < number.low || *value > number.high) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{}={}: give a whole number from {} to {}", number.name, number.text,
-                              number.low, number.high));
+                  fmt::format("{}={}: give a whole number from {} to {}", number.name,
+                              printable(number.text), number.low, number.high));
   }
   return static_cast<int>(*value);
 }

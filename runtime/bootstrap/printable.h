@@ -1,4 +1,4 @@
-// Text from the network on its way to a log, a terminal or an error message.
+// Text from outside, such as the network, on its way to a log, a terminal or an error message.
 #pragma once
 
 #include <string>

@@ -88,14 +88,12 @@ Result<MetricsAddress> MetricsAddress::parse(std::string_view text, Rank rank, i
   }
   const auto port = parse_integer(text);
   if (!port || *port < 1 || *port > UINT16_MAX) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("DUNLIN_METRICS={}: give unix:PATH or a port from 1 to {}",
-                              bootstrap::printable(text), UINT16_MAX));
+    return Status(Code::kInvalidArgument, fmt::format("'{}': give unix:PATH or a port from 1 to {}",
+                                                      bootstrap::printable(text), UINT16_MAX));
   }
   if (*port + local_rank > UINT16_MAX) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("DUNLIN_METRICS={}: local rank {} would listen at port {}, and the "
-                              "last one is {}",
+                  fmt::format("{}: local rank {} would listen at port {}, and the last one is {}",
                               *port, local_rank, *port + local_rank, UINT16_MAX));
   }
   address.port = static_cast<std::uint16_t>(*port + local_rank);

@@ -70,11 +70,11 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const Config& config, Bootstrap
     }
   }
   if (config.metrics.empty()) return recorder;
-  DUNLIN_ASSIGN(
-      const MetricsAddress address,
-      MetricsAddress::parse(config.metrics, bootstrap.rank(), bootstrap.job().local_rank));
+  auto address =
+      MetricsAddress::parse(config.metrics, bootstrap.rank(), bootstrap.job().local_rank);
+  if (!address) return std::move(address).status().with_context("DUNLIN_METRICS");
   // A job does not fail because something else uses the port.
-  if (Status status = recorder ? recorder->serve(address)
+  if (Status status = recorder ? recorder->serve(*address)
                                : Status(Code::kUnavailable, "there is no flight record");
       !status.is_ok()) {
     DUNLIN_WARN("no metrics (DUNLIN_METRICS): {}", status.to_string());

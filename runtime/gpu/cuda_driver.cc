@@ -160,7 +160,7 @@ Result<cuda::Context> CudaDriver::context(int device) {
   const std::lock_guard lock(mutex_);
   cuda::Context& made = contexts_[static_cast<std::size_t>(device)];
   if (made != nullptr) return made;
-  const RelaxedCapture relaxed(library_);
+  const RelaxedCapture relaxed(library_->cuThreadExchangeStreamCaptureMode);
   cuda::Device handle = 0;
   DUNLIN_TRY(library_.to_status("cuDeviceGet", library_->cuDeviceGet(&handle, device)));
   DUNLIN_TRY(library_.to_status(fmt::format("cuDevicePrimaryCtxRetain of GPU {}", device),
@@ -169,7 +169,7 @@ Result<cuda::Context> CudaDriver::context(int device) {
 }
 
 Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) {
-  const RelaxedCapture relaxed(library_);
+  const RelaxedCapture relaxed(library_->cuThreadExchangeStreamCaptureMode);
   const auto ask = [&](int which, auto& value) {
     return library_->cuPointerGetAttribute(&value, which, address_of(address));
   };

@@ -50,6 +50,7 @@ inline constexpr Code kAlreadyPinned = 712;  // CUDA_ERROR_HOST_MEMORY_ALREADY_R
 inline constexpr Code kNotPinned = 713;
 inline constexpr Code kNotSupported = 801;
 inline constexpr Code kCaptureUnsupported = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+inline constexpr Code kCaptureImplicit = 906;     // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 
 // CUdevice_attribute
 inline constexpr int kProcessors = 16;
@@ -138,7 +139,8 @@ struct Functions {
   Code (*cuCtxGetFlags)(unsigned* flags);
   Code (*cuDriverGetVersion)(int* version);
   Code (*cuDeviceCanAccessPeer)(int* can, Device device, Device peer);
-  // Optional, there since CUDA 10.1: sets the calling thread's mode, and returns the former one.
+  // Optional, there since CUDA 10.1 and 10.0. The first sets the calling thread's mode, and returns
+  // the former one.
   Code (*cuThreadExchangeStreamCaptureMode)(int* mode);
   Code (*cuStreamIsCapturing)(Stream stream, int* status);
   // Optional, all or none: virtual memory management, there since CUDA 11.0.

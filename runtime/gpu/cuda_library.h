@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/gpu/cuda_interface.h"
+#include "runtime/gpu/relaxed_capture.h"
 #include "runtime/status.h"
 
 namespace dunlin {
@@ -37,32 +38,12 @@ class CudaLibrary {
   cuda::Functions functions_{};
 };
 
-// While a thread of the application captures a graph, CUDA forbids many calls to all threads, and
-// they spoil the graph. Calls of the thread that makes this are allowed until it is destroyed:
-// Dunlin's own streams have nothing to do with what is captured.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const CudaLibrary& library) : library_(library) { exchange(); }
-  ~RelaxedCapture() { exchange(); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  void exchange() {
-    if (library_->cuThreadExchangeStreamCaptureMode != nullptr)
-      (void)library_->cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-
-  const CudaLibrary& library_;
-  int mode_ = cuda::kCaptureModeRelaxed;  // then the thread's former one
-};
-
 // Makes the primary context of a device current for the calling thread until this is destroyed. The
 // CUDA runtime and its users share that context.
 class CurrentContext {
  public:
   CurrentContext(const CudaLibrary& library, cuda::Context context)
-      : relaxed_(library),
+      : relaxed_(library->cuThreadExchangeStreamCaptureMode),
         library_(library),
         status_(library.to_status("cuCtxPushCurrent", library->cuCtxPushCurrent_v2(context))) {}
   ~CurrentContext() {

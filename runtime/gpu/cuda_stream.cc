@@ -15,13 +15,17 @@ Status call(const CudaLibrary& library, cuda::Context context, std::string_view 
   return code == cuda::kNotReady ? Status::busy() : library.to_status(what, code);
 }
 
-// Dunlin's operations cannot be part of a graph: they would wait for what is only captured.
-Status check_not_captured(const CudaLibrary& library, cuda::Context context, cuda::Stream stream) {
+// Dunlin's operations cannot be part of a graph: they would wait for work that is recorded, and not
+// run. Needs a current context.
+Status check_not_captured(const CudaLibrary& library, cuda::Stream stream) {
   if (library->cuStreamIsCapturing == nullptr) return Status::ok();
   int status = cuda::kIsNotCapturing;
-  DUNLIN_TRY(
-      call(library, context, "cuStreamIsCapturing", library->cuStreamIsCapturing, stream, &status));
-  if (status == cuda::kIsNotCapturing) return Status::ok();
+  const cuda::Code code = library->cuStreamIsCapturing(stream, &status);
+  // The default stream says so when a stream is captured that waits for it.
+  if (code != cuda::kCaptureImplicit) {
+    DUNLIN_TRY(library.to_status("cuStreamIsCapturing", code));
+    if (status == cuda::kIsNotCapturing) return Status::ok();
+  }
   return {Code::kInvalidArgument,
           "the stream is being captured into a CUDA graph, of which Dunlin's operations cannot be "
           "a part"};
@@ -75,12 +79,13 @@ class CudaEvent final : public GpuEvent {
   }
 
   Status record(NativeGpuStream stream) override {
-    DUNLIN_TRY(check_not_captured(library_, context_, static_cast<cuda::Stream>(stream)));
-    return call(library_, context_, "cuEventRecord", library_->cuEventRecord, event_,
-                static_cast<cuda::Stream>(stream));
+    const CurrentContext current(library_, context_);
+    DUNLIN_TRY(Status(current.status()));
+    DUNLIN_TRY(check_not_captured(library_, static_cast<cuda::Stream>(stream)));
+    return library_.to_status("cuEventRecord",
+                              library_->cuEventRecord(event_, static_cast<cuda::Stream>(stream)));
   }
   Status delay(NativeGpuStream stream) override {
-    DUNLIN_TRY(check_not_captured(library_, context_, static_cast<cuda::Stream>(stream)));
     return call(library_, context_, "cuStreamWaitEvent", library_->cuStreamWaitEvent,
                 static_cast<cuda::Stream>(stream), event_, 0u);
   }

@@ -94,7 +94,7 @@ struct GpuGrid {
 class GpuEvent {
  public:
   virtual ~GpuEvent() = default;
-  // Moves the event to the end of the work that `stream` has now.
+  // Moves the event to the stream's end now. kInvalidArgument if a graph is captured from it.
   virtual Status record(NativeGpuStream stream) = 0;
   // Makes the work that `stream` gets from now on wait until the work before the event is complete.
   // The call itself does not wait. Before the first record() it has no effect.

@@ -159,7 +159,9 @@ Code cuThreadExchangeStreamCaptureMode(int* mode) {
   return kOk;
 }
 Code cuStreamIsCapturing(Stream stream, int* status) {
-  *status = stream != nullptr && stream == state().captured_stream ? 1 : 0;
+  void* const captured = state().captured_stream;
+  if (captured != nullptr && stream == nullptr) return dunlin::cuda::kCaptureImplicit;
+  *status = captured != nullptr && stream == captured ? 1 : 0;
   return kOk;
 }
 Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {

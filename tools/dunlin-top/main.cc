@@ -122,7 +122,8 @@ Status show_live(const std::string& base, const Options& options) {
 }
 
 Status serve(const std::string& base, const Options& options) {
-  DUNLIN_ASSIGN(const auto address, flight::MetricsAddress::parse(options.metrics, Rank(0), 0));
+  auto address = flight::MetricsAddress::parse(options.metrics, Rank(0), 0);
+  if (!address) return std::move(address).status().with_context("--metrics");
   DUNLIN_ASSIGN(Terminal terminal, Terminal::open());
   const auto content = [base] {
     std::vector<std::string> paths;
@@ -131,7 +132,7 @@ Status serve(const std::string& base, const Options& options) {
     }
     return flight::metrics_of_files(paths);
   };
-  DUNLIN_ASSIGN(const auto server, flight::MetricsServer::start(address, content));
+  DUNLIN_ASSIGN(const auto server, flight::MetricsServer::start(*address, content));
   while (terminal.pause(std::chrono::hours(1))) {
   }
   return Status::ok();

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/bytes.h"
-#include "runtime/log.h"
 
 namespace dunlin::nccl {
 namespace {
@@ -53,7 +52,7 @@ class Meeting {
       if (i != rank_ && (!connections_[i] || !connections_[i]->status().is_ok()))
         ranks.push_back(i);
     }
-    return fmt::format("not connected with rank {}", fmt::join(ranks, ", "));
+    return fmt::format("not connected with rank {}{}", fmt::join(ranks, ", "), last_error_);
   }
 
   Connections take() { return std::move(connections_); }
@@ -82,7 +81,8 @@ class Meeting {
       }
       if (status.is_error()) {
         // It may connect again. A rank that does not is missing in the end.
-        DUNLIN_INFO("a process that was connecting has given up: {}", status.message());
+        last_error_ =
+            fmt::format("; a process that was connecting has given up: {}", status.message());
         arriving_.erase(arriving_.begin() + static_cast<std::ptrdiff_t>(i));
         continue;
       }
@@ -102,6 +102,7 @@ class Meeting {
   const std::size_t rank_;
   Connections connections_;  // by rank
   Connections arriving_;     // of ranks that are not known yet
+  std::string last_error_;   // of one of them
 };
 
 }  // namespace

@@ -133,7 +133,7 @@ Status Group::await_copies(std::unique_lock<std::mutex>& lock, const Window& win
   GpuWords* const changing = words == gpu_words_.end() ? nullptr : words->second.get();
   const Status status = SharedEndpoint::await(lock, limit, [&]() -> Status {
     advance_all();
-    if (copies_.is_using(window)) return Status::busy();
+    if (copies_.is_using(window) && copies_.poll().is_busy()) return Status::busy();
     if (changing == nullptr) return Status::ok();
     DUNLIN_TRY(changing->progress());
     return changing->is_using(window.data, window.size) ? Status::busy() : Status::ok();

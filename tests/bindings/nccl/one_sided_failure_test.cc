@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <thread>
+
 #include <vector>
 
 #include "tests/bindings/nccl/one_sided_fixture.h"
@@ -142,6 +145,27 @@ TEST_P(NcclOneSidedFailure, MemoryThatIsDeregisteredInUseFailsItsTransfers) {
         }
         member.close();
       }));
+}
+
+// A copy within the rank is waited for, and the deregistration does not fail for it.
+TEST_P(NcclOneSidedFailure, MemoryThatIsDeregisteredDuringAnOwnPutIsFreeAfterwards) {
+  if (std::getenv("TEST_CUDA_DRIVER") != nullptr) GTEST_SKIP() << "a GPU does not wait on demand";
+  EXPECT_EQ("", run_here(1, [](Member& member, Cuda& cuda) {
+              Slots slots(member, cuda, Kind::kAllocated, Kind::kHost, 1000);
+              FakeCuda& fake = stand_in();
+              fake.hold();
+              void* const request = member.put(0, slots.source, slots.window, 1000);
+              REQUIRE(!member.is_done(request));
+              std::thread release([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                fake.release();
+              });
+              REQUIRE(member.calls.deregister(member.group, slots.window.memory) == abi::kSuccess);
+              release.join();
+              int done = 0;
+              REQUIRE(member.calls.test(member.group, request, &done) == abi::kInvalidArgument);
+              member.close();
+            }));
 }
 
 // A GPU that fails loses signals: then the rank must not go on as if they had not come.

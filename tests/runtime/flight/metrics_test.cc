@@ -215,10 +215,10 @@ TEST(MetricsAddress, IsASocketOrAPort) {
        {"", "unix:", "0", "-1", "65536", "9223372036854775807", "9400x", "host:9400"})
     EXPECT_EQ(MetricsAddress::parse(wrong, Rank(0), 0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(MetricsAddress::parse("host:9400", Rank(0), 0).status().to_string(),
-            "invalid_argument: DUNLIN_METRICS=host:9400: give unix:PATH or a port from 1 to 65535");
+            "invalid_argument: 'host:9400': give unix:PATH or a port from 1 to 65535");
   EXPECT_EQ(MetricsAddress::parse("65530", Rank(9), 8).status().to_string(),
-            "invalid_argument: DUNLIN_METRICS=65530: local rank 8 would listen at port 65538, and "
-            "the last one is 65535");
+            "invalid_argument: 65530: local rank 8 would listen at port 65538, and the last one is "
+            "65535");
   EXPECT_FALSE(MetricsAddress::parse("9223372036854775807", Rank(1), 1).is_ok());
 }
 

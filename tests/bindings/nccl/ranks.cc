@@ -101,6 +101,12 @@ bool has_logged(const std::string& text) {
 void require(bool condition, const char* what, int line) {
   if (condition) return;
   dprintf(STDOUT_FILENO, "process %d, line %d: %s\n", getpid(), line, what);
+  {
+    const std::lock_guard lock(log_mutex);
+    constexpr std::size_t kTail = 4000;
+    const std::size_t from = log_text.size() > kTail ? log_text.size() - kTail : 0;
+    dprintf(STDOUT_FILENO, "what process %d has logged:\n%s", getpid(), log_text.c_str() + from);
+  }
   _exit(1);
 }
 

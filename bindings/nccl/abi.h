@@ -72,7 +72,8 @@ struct PropertiesV8 {
   int device_version;
 };
 
-struct PropertiesV9 {
+// What the properties of versions 9 and later begin with.
+struct PropertiesHead {
   char* name;
   char* pci_path;
   std::uint64_t guid;
@@ -86,6 +87,9 @@ struct PropertiesV9 {
   int max_receives;
   int device_type;
   int device_version;
+};
+
+struct PropertiesV9 : PropertiesHead {
   VirtualDevice virtual_device;
   std::size_t max_p2p_bytes;
   std::size_t max_collective_bytes;

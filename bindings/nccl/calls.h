@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <exception>
+
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -42,6 +44,22 @@ inline Result<std::shared_ptr<GpuDriver>> driver_of(int type) {
   if (driver) return driver;
   return Status(Code::kInvalidArgument,
                 fmt::format("GPU memory is registered: {}", driver.status().message()));
+}
+
+// Listens for the device's peers. Writes the handle that leads to the listener.
+inline Status start_listening(const Device& device, void* handle, void** listener) {
+  DUNLIN_ASSIGN(auto made, ListenComm::create(device.config));
+  DUNLIN_ASSIGN(const Handle bytes, made->handle());
+  std::memcpy(handle, bytes.data(), bytes.size());
+  *listener = made.release();
+  return Status::ok();
+}
+
+inline abi::Result close_listen(void* listener) {
+  return guarded([&] {
+    delete static_cast<ListenComm*>(listener);
+    return Status::ok();
+  });
 }
 
 // What all versions of the properties say in the same words.

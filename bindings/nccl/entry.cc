@@ -59,11 +59,7 @@ Result listen(int number, void* handle, void** listener) {
     DUNLIN_TRY(check(handle != nullptr && listener != nullptr, "handle"));
     *listener = nullptr;
     DUNLIN_ASSIGN(const Device* const device, Plugin::instance().device(number));
-    DUNLIN_ASSIGN(auto made, ListenComm::create(device->config));
-    DUNLIN_ASSIGN(const Handle bytes, made->handle());
-    std::memcpy(handle, bytes.data(), bytes.size());
-    *listener = made.release();
-    return Status::ok();
+    return start_listening(*device, handle, listener);
   });
 }
 
@@ -193,13 +189,6 @@ Result test(void* request, int* is_done, int* sizes) {
 Result close_comm(void* comm) {
   return guarded([&] {
     if (comm != nullptr) Plugin::instance().close(std::unique_ptr<Comm>(static_cast<Comm*>(comm)));
-    return Status::ok();
-  });
-}
-
-Result close_listen(void* listener) {
-  return guarded([&] {
-    delete static_cast<ListenComm*>(listener);
     return Status::ok();
   });
 }

@@ -27,20 +27,7 @@ struct VirtualDeviceV12 {
   int devices[8];
 };
 
-struct PropertiesV12 {
-  char* name;
-  char* pci_path;
-  std::uint64_t guid;
-  int pointer_support;
-  int registration_is_global;
-  int force_flush;
-  int speed;
-  int port;
-  float latency;
-  int max_comms;
-  int max_receives;
-  int device_type;
-  int device_version;
+struct PropertiesV12 : PropertiesHead {
   VirtualDeviceV12 virtual_device;
   std::size_t max_p2p_bytes;
   std::size_t max_collective_bytes;

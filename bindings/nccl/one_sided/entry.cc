@@ -59,11 +59,7 @@ Result listen(void*, int number, void* handle, void** listener) {
     DUNLIN_TRY(check(handle != nullptr && listener != nullptr, "handle"));
     *listener = nullptr;
     DUNLIN_ASSIGN(const Device* const device, find_device(number));
-    DUNLIN_ASSIGN(auto made, ListenComm::create(device->config));
-    DUNLIN_ASSIGN(const Handle bytes, made->handle());
-    std::memcpy(handle, bytes.data(), bytes.size());
-    *listener = made.release();
-    return Status::ok();
+    return start_listening(*device, handle, listener);
   });
 }
 
@@ -90,13 +86,6 @@ Result connect(void*, void* handles[], int ranks, int rank, void* listener, void
 Result connect_v12(void* context, void* handles[], int ranks, int rank, int, int, void* listener,
                    void** group) {
   return connect(context, handles, ranks, rank, listener, group);
-}
-
-Result close_listen(void* listener) {
-  return guarded([&] {
-    delete static_cast<ListenComm*>(listener);
-    return Status::ok();
-  });
 }
 
 Result close_group(void* group) {

@@ -30,7 +30,7 @@ class LocalCopies {
                std::size_t size);
 
   std::map<std::pair<std::shared_ptr<GpuDriver>, int>, std::unique_ptr<GpuStream>> streams_;
-  // Of a copy that is not over:
+  // These three describe a copy that is not over.
   GpuStream* current_ = nullptr;
   const Window* from_ = nullptr;
   const Window* to_ = nullptr;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -157,7 +156,8 @@ TEST_P(NcclOneSidedFailure, MemoryThatIsDeregisteredDuringAnOwnPutIsFreeAfterwar
               void* const request = member.put(0, slots.source, slots.window, 1000);
               REQUIRE(!member.is_done(request));
               std::thread release([&] {
-                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                until([] { return has_logged("deregistered while it was in use"); },
+                      "the deregistration");
                 fake.release();
               });
               REQUIRE(member.calls.deregister(member.group, slots.window.memory) == abi::kSuccess);

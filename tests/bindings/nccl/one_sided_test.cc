@@ -284,6 +284,8 @@ static_assert(offsetof(abi::GinV13, get) == 15 * kPointer && sizeof(abi::GinV13)
 static_assert(offsetof(abi::GinV11, test) == 15 * kPointer &&
               offsetof(abi::GinV13, test) == 17 * kPointer);
 static_assert(offsetof(abi::GinV11, close_listen) == 12 * kPointer);
+// In net_v12.h, the virtual devices follow three words of 8 bytes and ten of 4.
+static_assert(sizeof(abi::PropertiesHead) == 64 && sizeof(abi::PropertiesV12) == 128);
 
 INSTANTIATE_TEST_SUITE_P(, NcclOneSided, one_sided_versions(), one_sided_name);
 

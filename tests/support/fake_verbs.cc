@@ -149,6 +149,12 @@ int post_send(ibv_qp* queue_pair, ibv_send_wr* request, ibv_send_wr** bad) {
       *bad = request;
       return EINVAL;
     }
+    const auto& hangs_at = state().options.hangs_at;
+    if (hangs_at && pair.state == IBV_QPS_RTS && !pair.has_hung && hangs_at(*request)) {
+      pair.has_hung = true;
+      ++state().hung_pairs;
+    }
+    if (pair.has_hung) continue;
     const bool is_flushed = pair.state == IBV_QPS_ERR;
     const ibv_wc_status status = is_flushed ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, *request);
     const bool is_signaled = (request->send_flags & IBV_SEND_SIGNALED) != 0;
@@ -257,6 +263,7 @@ void FakeVerbs::reset(Options options) {
   device.most_pairs = 0;
   device.queue_sizes.clear();
   device.has_overrun = false;
+  device.hung_pairs = 0;
   device.fork_calls = 0;
 }
 
@@ -312,6 +319,11 @@ std::size_t FakeVerbs::most_queue_pairs() const {
 std::vector<int> FakeVerbs::queue_sizes() const {
   const Guard guard(state().mutex);
   return state().queue_sizes;
+}
+
+std::size_t FakeVerbs::hung_pairs() const {
+  const Guard guard(state().mutex);
+  return state().hung_pairs;
 }
 
 bool FakeVerbs::has_overrun() const {

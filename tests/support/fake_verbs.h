@@ -44,6 +44,9 @@ class FakeVerbs {
     std::uint32_t paging = 0;            // for what on-demand paging works (IBV_ODP_SUPPORT_...)
     std::size_t most_locked = SIZE_MAX;  // bytes; a larger region is ENOMEM
     ibv_fork_status fork = IBV_FORK_UNNEEDED;
+    // At such a request, a queue pair hangs: it neither carries that one and later ones out nor
+    // fails. Called with each request that is posted, in any thread.
+    std::function<bool(const ibv_send_wr& request)> hangs_at{};
     // Finds GPU memory. Writes there take effect only once something reads memory of that GPU,
     // because the way to a GPU is not that to host memory.
     std::function<std::optional<GpuPlace>(std::uint64_t address, std::size_t size)> gpu_memory{};
@@ -81,6 +84,7 @@ class FakeVerbs {
   std::size_t most_queue_pairs() const;
   // The sizes that completion queues were made with or resized to.
   std::vector<int> queue_sizes() const;
+  std::size_t hung_pairs() const;  // how many queue pairs have hung so far
   // Whether a completion queue has had more completions than it holds.
   bool has_overrun() const;
   int fork_calls() const;  // of ibv_fork_init() before memory was registered

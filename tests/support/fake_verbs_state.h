@@ -28,6 +28,7 @@ struct Pair : ibv_qp {
   std::uint16_t pkey_index = 0;
   std::deque<std::uint64_t> receives;  // their numbers
   bool is_broken = false;
+  bool has_hung = false;
 };
 
 struct Region : ibv_mr {
@@ -54,6 +55,7 @@ struct State {
   std::size_t most_pairs = 0;  // of one context
   std::vector<int> queue_sizes;
   bool has_overrun = false;
+  std::size_t hung_pairs = 0;
   int fork_calls = 0;
   ibv_device device{};
   ibv_device* devices[2] = {&device, nullptr};

@@ -115,4 +115,4 @@ if __name__ == "__main__":
     PROGRAMS = sys.argv[1:]
     if not PROGRAMS:
         sys.exit("no programs are named")
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1], verbosity=2)  # which says why a test is skipped

@@ -48,6 +48,12 @@ class VerbsDeviceTest : public VerbsDeviceTestBase {
     }
   }
 
+  // The device gives up soon what it can't send, so that a hang is noticed after two seconds.
+  static void answer_soon(Config& config) {
+    config.verbs_timeout = 10;
+    config.verbs_retry_count = 1;
+  }
+
   void run_exchange() {
     run([](Fabric& fabric) {
       Exposed memory(fabric, "memory", kSize, 1);
@@ -190,6 +196,62 @@ TEST_F(VerbsDeviceTest, AddressesAreReadAgainForANewConnection) {
   EXPECT_EQ(connections.back().route.grh.sgid_index, 3);
   EXPECT_EQ(connections.back().route.dlid, 9);
   EXPECT_EQ(std::memcmp(connections.back().route.grh.dgid.raw, moving.gid.raw, 16), 0);
+}
+
+// What was posted to a queue pair that has hung is carried out over another one.
+TEST_F(VerbsDeviceTest, AQueuePairThatHangsIsReplaced) {
+  make();
+  configure_ = answer_soon;
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", kSize, 1);
+    exchange(fabric, memory, 1);
+    sync(fabric, "first");
+    if (fabric.rank() == Rank(0)) {
+      device_.change([](FakeVerbs::Options& options) {
+        options.hangs_at = [has_hung = false](const ibv_send_wr&) mutable {
+          return !std::exchange(has_hung, true);
+        };
+      });
+    }
+    sync(fabric, "second");
+    exchange(fabric, memory, 2);
+    sync(fabric, "done");
+  });
+  EXPECT_EQ(device_.hung_pairs(), 1U);
+}
+
+// The receiver's queue pair hangs as it returns credits, for which the sender would wait.
+TEST_F(VerbsDeviceTest, AQueuePairThatHangsWithCreditsIsReplaced) {
+  make();
+  configure_ = [](Config& config) {
+    answer_soon(config);
+    config.verbs_queue_depth = 16;
+  };
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", kSize, 1);
+    exchange(fabric, memory, 1);
+    sync(fabric, "first");
+    if (fabric.rank() == Rank(0)) {
+      device_.change([](FakeVerbs::Options& options) {
+        options.hangs_at = [has_hung = false](const ibv_send_wr& request) mutable {
+          constexpr std::uint64_t kCredits = 1;  // other requests of this number came before
+          const bool is_credit =
+              request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM && request.wr_id == kCredits;
+          return is_credit && !std::exchange(has_hung, true);
+        };
+      });
+    }
+    sync(fabric, "second");
+    for (std::uint64_t number = 2; fabric.rank() == Rank(0) && number < 100; ++number) {
+      const Status status = complete(fabric, [&](Completion* c) {
+        return memory.data(1).notify(notification(memory.cell_at(1, 0), number), c);
+      });
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    exchange(fabric, memory, 100);
+    sync(fabric, "done");
+  });
+  EXPECT_EQ(device_.hung_pairs(), 1U);
 }
 
 TEST_F(VerbsDeviceTest, ForksAreMadeSafeBeforeMemoryIsRegistered) {

@@ -83,11 +83,16 @@ inline constexpr Duration kLongestAttempt = std::chrono::seconds(16);
 // connection.
 inline constexpr auto kProbeInterval = std::chrono::seconds(1);
 
-// How long a region that Dunlin allocated stays registered after it was deregistered here, as a
-// multiple of the time for which devices try to send a packet by the settings. They may take up to
-// four times that (InfiniBand Architecture Specification, 9.7.6.1.3). So a write that is in
-// progress has arrived or has been given up by then. The device refuses later ones.
-inline constexpr int kQuarantineFactor = 5;
+// After this multiple of the time for which devices try to send a packet by the settings, what was
+// in progress has been carried out or given up. Devices may take up to four times that (InfiniBand
+// Architecture Specification, 9.7.6.1.3). A region that Dunlin allocated stays registered for so
+// long after it was deregistered here. The device refuses later writes to it.
+inline constexpr int kGivenUpFactor = 5;
+
+// A queue pair that does neither has hung, and is replaced. These two make sure that it is not just
+// slow: the least time, and the bytes per second that any network carries.
+inline constexpr Duration kShortestHang = std::chrono::seconds(2);
+inline constexpr std::uint64_t kSlowestNetwork = std::uint64_t{1} << 20;
 
 // A lane fails after more than this many connections in a row that completed nothing. No link flaps
 // like that.

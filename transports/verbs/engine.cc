@@ -213,7 +213,10 @@ void Engine::step(TimePoint now) {
   while (probes && !quarantine_.empty() && now >= quarantine_.front().until)
     quarantine_.pop_front();
   if (probes) {
-    for (const auto& [key, inbound] : inbound_) inbound->drop_broken();
+    for (const auto& [key, inbound] : inbound_) {
+      inbound->look_for_hang(now);
+      inbound->drop_broken();
+    }
     own_share_.make_room(0, now);
     peers_share_.make_room(0, now);
   }
@@ -223,7 +226,7 @@ void Engine::step(TimePoint now) {
   const auto& lanes = own_share_.ends();
   for (std::size_t i = lanes.size(); i-- > 0;) {
     if (i < lanes.size()) lanes[i]->step(now);
-    if (probes && i < lanes.size()) lanes[i]->probe();
+    if (probes && i < lanes.size()) lanes[i]->probe(now);
   }
 }
 
@@ -297,8 +300,16 @@ void Engine::take_device_events(Port& port) {
 }
 
 void Engine::quarantine(RegisteredMemory registered) {
-  const Duration time = kQuarantineFactor * Delivery(context_.config).endurance();
-  quarantine_.push_back({std::move(registered), context_.clock.now() + time});
+  quarantine_.push_back({std::move(registered), context_.clock.now() + time_to_give_up()});
+}
+
+Duration Engine::time_to_give_up() const {
+  return kGivenUpFactor * Delivery(context_.config).endurance();
+}
+
+bool Engine::has_hung(Duration silence, std::uint64_t bytes) const {
+  const auto transfer = std::chrono::seconds(bytes / kSlowestNetwork);
+  return silence > std::max(time_to_give_up(), kShortestHang) + transfer;
 }
 
 void Engine::report_gone_device(const std::string& what) {

@@ -204,6 +204,15 @@ void Inbound::publish(std::uint16_t number, const Notification& notification) {
   board.cell(notification.id).publish(notification);
 }
 
+void Inbound::look_for_hang(TimePoint now) {
+  if (!is_returning_ || is_broken_) return watch_.rest();
+  const Duration silence = watch_.look(told_, now);
+  if (!engine_.has_hung(silence, 0)) return;
+  DUNLIN_WARN("the queue pair to rank {} has hung: credits have been on their way for {:.0f} s",
+              peer_.value(), to_seconds(silence));
+  give_up();
+}
+
 bool Inbound::begin_to_leave() {
   // The queue pair of a peer that has not heard of the answer yet cannot be written to.
   if (!is_connected() || !has_arrivals_) return false;

@@ -22,6 +22,7 @@
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
 #include "transports/verbs/path/cell_numbers.h"
+#include "transports/verbs/path/completion_watch.h"
 
 namespace dunlin::transport::verbs {
 
@@ -48,6 +49,8 @@ class Inbound final : public Endpoint {
   bool begin_to_leave();
   bool is_leaving() const { return is_leaving_; }
   std::uint64_t last_use() const { return last_use_; }
+  // Gives up a connection whose queue pair has hung. Call it at every probe.
+  void look_for_hang(TimePoint now);
   // Ends a connection that is of no use any more, if there is one. Not to be called while a
   // completion is dispatched.
   void drop_broken() {
@@ -96,6 +99,7 @@ class Inbound final : public Endpoint {
   bool has_asked_ = false;        // the peer was told so
   bool has_arrivals_ = false;     // so that the peer is connected, too
   bool is_returning_ = false;     // a return of credits is on the wire
+  CompletionWatch watch_;         // over that
   std::uint32_t posted_ = 0;      // receive work requests
   std::uint32_t to_replace_ = 0;  // completed receive work requests to be posted again
 };

@@ -247,11 +247,22 @@ void Outbound::poll_landings(TimePoint now) {
   post_extra(chain);
 }
 
-void Outbound::probe() {
-  if (!connection_.is_connected() || is_empty() || window_.awaits_completion()) return;
+void Outbound::probe(TimePoint now) {
+  if (!connection_.is_connected()) return watch_.rest();
+  if (window_.awaits_completion()) return look_for_hang(now);
+  watch_.rest();
+  if (is_empty()) return;
   Chain chain;
   chain.add(window_.next_request(), IBV_WR_RDMA_WRITE, 0, 0, 0);
   post_extra(chain);
+}
+
+void Outbound::look_for_hang(TimePoint now) {
+  const Duration silence = watch_.look(window_.returned(), now);
+  if (!engine_.has_hung(silence, ring_.bytes_in_progress())) return;
+  DUNLIN_WARN("the queue pair to rank {} has hung: nothing has come back for {:.0f} s",
+              peer_.value(), to_seconds(silence));
+  lose({Code::kIoError, "the queue pair has hung"});
 }
 
 // Completions ------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@
 //
 // Four classes share the work: SendRing holds the operations, SendWindow does the flow control,
 // SenderConnection makes the connection, and reestablishes it when it was lost, and LandingWatch
-// waits for GPU memory at the peer. Outbound posts work requests and dispatches what comes back.
+// waits for GPU memory at the peer. Outbound posts work requests and dispatches what comes back. A
+// queue pair that has hung is a connection that was lost.
 //
 // When a connection is reestablished, the receiver closes its end of the old one first, and then
 // tells how many notifications it has taken. Operations that have arrived by that count complete.
@@ -42,6 +43,7 @@
 #include "transports/lane.h"
 #include "transports/verbs/connect/connection_share.h"
 #include "transports/verbs/connect/wire.h"
+#include "transports/verbs/path/completion_watch.h"
 #include "transports/verbs/path/landing_watch.h"
 #include "transports/verbs/path/operation.h"
 #include "transports/verbs/path/send_ring.h"
@@ -132,8 +134,9 @@ class Outbound final : public SenderConnection::Owner {
   void shut(Status why);
   // Reads the landed count again, and connects again, when it is time. Call it now and then.
   void step(TimePoint now);
-  // Finds out whether a connection that should be busy is still alive. Call it now and then.
-  void probe();
+  // Finds out whether a connection that should be busy is still alive, at both ends. Call it now
+  // and then.
+  void probe(TimePoint now);
 
   // The port and the session call these two:
   void on_event(const Event& event) override { connection_.on_event(event); }
@@ -171,6 +174,7 @@ class Outbound final : public SenderConnection::Owner {
   void send_waiting_services();
   // Appends a signaled work request, so that the end of everything before it will be seen.
   void append_fence();
+  void look_for_hang(TimePoint now);
   // Whether a flush may complete as far as landing notes are concerned. True for other operations.
   inline bool has_landed(const Operation& operation) const;
   inline void update_landing_wait();
@@ -182,6 +186,7 @@ class Outbound final : public SenderConnection::Owner {
   const std::uint8_t rail_;
   SendRing ring_;
   SendWindow window_;
+  CompletionWatch watch_;
   LandingWatch landings_;
   SenderConnection connection_;
   std::unique_ptr<Rails> rails_;                                   // null without rails

@@ -47,6 +47,8 @@ class SendRing {
   bool holds(std::uint64_t position) const { return position >= head_ && position < tail_; }
   bool has_unposted() const { return unposted_ != tail_; }
   void mark_posted() { ++unposted_; }  // all of the operation at unposted()
+  // The bytes of the operations that are on the wire, and of the next one, part of which may be.
+  std::uint64_t bytes_in_progress() const;
 
   const Record& record_at(std::uint64_t position) const { return records_[position & mask_]; }
   // What flushes read back from the peer, in the same registered memory.

@@ -34,6 +34,7 @@ class SendWindow {
   bool awaits_completion() const { return last_signaled_ > returned_; }
   void take_back(std::uint64_t request) { returned_ = std::max(returned_, request); }
   bool is_returned(std::uint64_t request) const { return request <= returned_; }
+  std::uint64_t returned() const { return returned_; }
 
   // These count notifications:
   bool has_mailbox_room() const { return on_the_way() != mailbox_.slots; }

@@ -217,13 +217,18 @@ int ibv_modify_qp(ibv_qp* which, ibv_qp_attr* change, int mask) {
   if ((mask & IBV_QP_PKEY_INDEX) != 0) pair.pkey_index = change->pkey_index;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = change->dest_qp_num;
   if ((mask & IBV_QP_AV) != 0) state().connections.push_back({change->ah_attr, pair.pkey_index});
+  if ((mask & IBV_QP_TIMEOUT) != 0) pair.timeout = change->timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) pair.retries = change->retry_cnt;
   pair.state = change->qp_state;
   if (pair.state == IBV_QPS_ERR) break_pair(pair);
   return 0;
 }
 int ibv_query_qp(ibv_qp* which, ibv_qp_attr* found, int, ibv_qp_init_attr* initial) {
   const Guard guard(state().mutex);
-  found->cap = initial->cap = static_cast<Pair&>(*which).cap;
+  const auto& pair = static_cast<Pair&>(*which);
+  found->cap = initial->cap = pair.cap;
+  found->timeout = pair.timeout;
+  found->retry_cnt = pair.retries;
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* which) {

@@ -26,6 +26,8 @@ struct Pair : ibv_qp {
   ibv_qp_cap cap{};
   std::uint32_t peer = 0;
   std::uint16_t pkey_index = 0;
+  std::uint8_t timeout = 0;
+  std::uint8_t retries = 0;
   std::deque<std::uint64_t> receives;  // their numbers
   bool is_broken = false;
   bool has_hung = false;

@@ -79,20 +79,21 @@ inline constexpr auto kReconnectPause = std::chrono::milliseconds(100);
 inline constexpr Duration kFirstAttempt = std::chrono::seconds(1);
 inline constexpr Duration kLongestAttempt = std::chrono::seconds(16);
 
-// The interval between two probes of lanes that wait for room, in case the peer no longer has the
-// connection.
+// The interval between two looks at each connection: whether its queue pair has hung, and, if the
+// lane waits for room, whether the peer still has the connection.
 inline constexpr auto kProbeInterval = std::chrono::seconds(1);
 
-// After this multiple of the time for which devices try to send a packet by the settings, what was
-// in progress has been carried out or given up. Devices may take up to four times that (InfiniBand
+// After this multiple of the time for which a device tries to send a packet by its settings, the
+// packet has arrived or was given up. Devices may take up to four times that time (InfiniBand
 // Architecture Specification, 9.7.6.1.3). A region that Dunlin allocated stays registered for so
 // long after it was deregistered here. The device refuses later writes to it.
 inline constexpr int kGivenUpFactor = 5;
 
-// A queue pair that does neither has hung, and is replaced. These two make sure that it is not just
-// slow: the least time, and the bytes per second that any network carries.
+// A queue pair that returns nothing for longer than that has hung, and is replaced. Two constants
+// keep slow ones from being taken for it: the least time of a hang, and the bytes per second that a
+// queue pair carries at least.
 inline constexpr Duration kShortestHang = std::chrono::seconds(2);
-inline constexpr std::uint64_t kSlowestNetwork = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kSlowestQueuePair = std::uint64_t{1} << 20;
 
 // A lane fails after more than this many connections in a row that completed nothing. No link flaps
 // like that.

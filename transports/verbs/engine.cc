@@ -300,16 +300,15 @@ void Engine::take_device_events(Port& port) {
 }
 
 void Engine::quarantine(RegisteredMemory registered) {
-  quarantine_.push_back({std::move(registered), context_.clock.now() + time_to_give_up()});
+  const Duration time = kGivenUpFactor * Delivery(context_.config).endurance();
+  quarantine_.push_back({std::move(registered), context_.clock.now() + time});
 }
 
-Duration Engine::time_to_give_up() const {
-  return kGivenUpFactor * Delivery(context_.config).endurance();
-}
-
-bool Engine::has_hung(Duration silence, std::uint64_t bytes) const {
-  const auto transfer = std::chrono::seconds(bytes / kSlowestNetwork);
-  return silence > std::max(time_to_give_up(), kShortestHang) + transfer;
+bool Engine::has_hung(ibv_qp* queue_pair, Duration silence, std::uint64_t bytes) {
+  const Duration transfer = std::chrono::seconds(bytes / kSlowestQueuePair);
+  if (silence <= kShortestHang + transfer) return false;
+  const auto endurance = endurance_of(queue_pair);
+  return endurance && silence > kGivenUpFactor * *endurance + transfer;
 }
 
 void Engine::report_gone_device(const std::string& what) {

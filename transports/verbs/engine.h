@@ -133,9 +133,9 @@ class Engine {
   // a write in progress then breaks its queue pair.
   void revoke(std::uint64_t region);
   void quarantine(RegisteredMemory registered);
-  // Whether a queue pair has hung, which has returned nothing for so long, while so many bytes were
-  // in progress.
-  bool has_hung(Duration silence, std::uint64_t bytes) const;
+  // Whether a queue pair has hung that has returned nothing for so long, while the next completion
+  // takes so many bytes.
+  static bool has_hung(ibv_qp* queue_pair, Duration silence, std::uint64_t bytes);
   // Keeps memory that something may still use until the transport is destroyed.
   void keep(RegisteredMemory registered) { kept_.push_back(std::move(registered)); }
   // GPU memory that landing notes may be for, by the number of its region.
@@ -160,8 +160,6 @@ class Engine {
   std::size_t take_completions();
   std::size_t take_completions_of_all();
   void take_events();
-  // After this time, devices have carried out or given up what is in progress now.
-  Duration time_to_give_up() const;
   // Steps what depends on time: device events, lanes that connect again, probes.
   void step(TimePoint now);
   void take_device_events(Port& port);

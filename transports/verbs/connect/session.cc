@@ -6,6 +6,16 @@
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
+namespace {
+
+// To some devices. So does a timeout of 0 to all.
+constexpr std::uint8_t kEndlessRetries = 7;
+
+Duration endurance_by(std::uint8_t timeout, std::uint8_t retries) {
+  return std::chrono::nanoseconds((1LL + retries) * (4096LL << timeout));
+}
+
+}  // namespace
 
 Delivery::Delivery(const Config& config)
     : traffic_class(static_cast<int>(config.verbs_traffic_class)),
@@ -19,7 +29,15 @@ Duration Delivery::close_grace() const {
 }
 
 Duration Delivery::endurance() const {
-  return std::chrono::nanoseconds((1LL + retries) * (4096LL << timeout));
+  return endurance_by(timeout, retries);
+}
+
+std::optional<Duration> endurance_of(ibv_qp* queue_pair) {
+  ibv_qp_attr found{};
+  ibv_qp_init_attr initial{};
+  if (ibv_query_qp(queue_pair, &found, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &initial) != 0) return {};
+  if (found.timeout == 0 || found.retry_cnt >= kEndlessRetries) return {};
+  return endurance_by(found.timeout, found.retry_cnt);
 }
 
 Status Session::post_receive() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "runtime/config.h"
@@ -24,7 +25,7 @@ namespace dunlin::transport::verbs {
 // An RC device sends an unacknowledged packet again up to `retries` times, and then breaks the
 // queue pair. By default that takes 3.8 s (kLongestPause), and more if the device rounds it up. A
 // link that comes back within that time goes unnoticed; one that takes longer costs a new
-// connection. To rdma_rxe, 7 retries mean forever.
+// connection. To some devices (rdma_rxe), 7 retries mean forever.
 struct Delivery {
   explicit Delivery(const Config& config);
   // How long close() waits for pending operations to complete: at least two timeouts, which is
@@ -38,6 +39,10 @@ struct Delivery {
   std::uint8_t timeout;        // a packet is sent again after 4.096 us * 2^timeout
   std::uint8_t retries;
 };
+
+// Delivery::endurance() of a queue pair that is connected, by what it says of itself. Nothing if
+// the device may try for ever, or does not say.
+std::optional<Duration> endurance_of(ibv_qp* queue_pair);
 
 class Session {
  public:

@@ -17,10 +17,10 @@ namespace dunlin::transport::verbs {
 
 class CompletionWatch {
  public:
-  // Call one of these two at every probe: nothing is in progress, or something is, and `returned`
-  // requests have come back so far.
+  // Call one of these two at every probe: nothing is in progress, or something is. `returned` is a
+  // number that changes when something has come back.
   void rest() { last_.reset(); }
-  // Returns for how long no request has come back. Time in which this process has not looked, for
+  // Returns for how long nothing has come back. Time in which this process has not looked, for
   // example because it was stopped, counts as two probes at most.
   Duration look(std::uint64_t returned, TimePoint now) {
     const bool goes_on = last_ && returned == returned_;

@@ -206,8 +206,11 @@ void Inbound::publish(std::uint16_t number, const Notification& notification) {
 
 void Inbound::look_for_hang(TimePoint now) {
   if (!is_returning_ || is_broken_) return watch_.rest();
-  const Duration silence = watch_.look(told_, now);
-  if (!engine_.has_hung(silence, 0)) return;
+  const std::uint64_t told = told_;
+  const Duration silence = watch_.look(told, now);
+  if (!Engine::has_hung(session_->queue_pair(), silence, 0)) return;
+  engine_.take_all_completions();  // perhaps nobody has looked
+  if (!is_returning_ || is_broken_ || told_ != told) return;
   DUNLIN_WARN("the queue pair to rank {} has hung: credits have been on their way for {:.0f} s",
               peer_.value(), to_seconds(silence));
   give_up();

@@ -257,9 +257,24 @@ void Outbound::probe(TimePoint now) {
   post_extra(chain);
 }
 
+std::uint64_t Outbound::bytes_to_completion() const {
+  std::uint64_t bytes = 0;
+  std::uint32_t operations = 0;
+  for (std::uint64_t position = ring_.first(); position != ring_.tail(); ++position) {
+    const Operation& operation = ring_.at(position);
+    if (operation.is_posted() && window_.is_returned(operation.progress.last_request)) continue;
+    bytes += operation.transfer.size;
+    if (operation.is_signaled || ++operations == kSignalEvery) break;
+  }
+  return bytes;
+}
+
 void Outbound::look_for_hang(TimePoint now) {
-  const Duration silence = watch_.look(window_.returned(), now);
-  if (!engine_.has_hung(silence, ring_.bytes_in_progress())) return;
+  const std::uint64_t returned = window_.returned();
+  const Duration silence = watch_.look(returned, now);
+  if (!Engine::has_hung(connection_.queue_pair(), silence, bytes_to_completion())) return;
+  engine_.take_all_completions();  // perhaps nobody has looked
+  if (!connection_.is_connected() || window_.returned() != returned) return;
   DUNLIN_WARN("the queue pair to rank {} has hung: nothing has come back for {:.0f} s",
               peer_.value(), to_seconds(silence));
   lose({Code::kIoError, "the queue pair has hung"});

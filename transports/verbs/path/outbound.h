@@ -175,6 +175,8 @@ class Outbound final : public SenderConnection::Owner {
   // Appends a signaled work request, so that the end of everything before it will be seen.
   void append_fence();
   void look_for_hang(TimePoint now);
+  // The most bytes that the device moves before the next completion.
+  std::uint64_t bytes_to_completion() const;
   // Whether a flush may complete as far as landing notes are concerned. True for other operations.
   inline bool has_landed(const Operation& operation) const;
   inline void update_landing_wait();

@@ -174,13 +174,6 @@ std::uint64_t SendRing::find(std::uint64_t request) const {
   return position;
 }
 
-std::uint64_t SendRing::bytes_in_progress() const {
-  std::uint64_t bytes = 0;
-  for (std::uint64_t position = head_; position != tail_ && position <= unposted_; ++position)
-    bytes += at(position).transfer.size;
-  return bytes;
-}
-
 // The peer carries operations out in order: if it has taken a record, all bytes before that record
 // have landed.
 void SendRing::settle(std::uint64_t taken) {

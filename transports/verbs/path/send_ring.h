@@ -35,6 +35,7 @@ class SendRing {
   std::uint64_t depth() const { return depth_; }
 
   // Positions.
+  std::uint64_t first() const { return head_; }
   std::uint64_t tail() const { return tail_; }
   std::uint64_t unposted() const { return unposted_; }
   Operation& at(std::uint64_t position) { return operations_[position & mask_]; }
@@ -47,8 +48,6 @@ class SendRing {
   bool holds(std::uint64_t position) const { return position >= head_ && position < tail_; }
   bool has_unposted() const { return unposted_ != tail_; }
   void mark_posted() { ++unposted_; }  // all of the operation at unposted()
-  // The bytes of the operations that are on the wire, and of the next one, part of which may be.
-  std::uint64_t bytes_in_progress() const;
 
   const Record& record_at(std::uint64_t position) const { return records_[position & mask_]; }
   // What flushes read back from the peer, in the same registered memory.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/collectives/training_support.h"
+#include "tests/conformance/shared.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -335,19 +336,27 @@ TEST(TrainingSlowdownTest, ASlowWorkerSlowsNobody) {
   }
 }
 
-// One worker is killed during an iteration. Returns the results of the others.
+// One rank is killed: a worker during an iteration, a server after a while. It dies after all ranks
+// have created their synchronizers, since a death lets the creation fail. `judge` gets the results
+// of the others.
 void train_until_death(const MethodOptions& options, int victim,
                        const std::function<void(const Status&, int)>& judge) {
+  const int ranks = kWorkers + (has_servers(options.kind) ? options.servers : 0);
+  const SharedCount created;
   run_team(options, kWorkers,
            [&](Synchronizer& synchronizer, int rank) {
+             created->fetch_add(1);
              const ComputeGradient compute = [&](int worker, std::uint64_t t,
                                                  std::span<const float>,
                                                  std::span<float> gradient) {
                std::fill(gradient.begin(), gradient.end(), 1.0F);
-               if (worker == victim && t == 3) raise(SIGKILL);
+               if (worker != victim || t != 3) return;
+               ASSERT_TRUE(await_count(created, ranks));
+               raise(SIGKILL);
              };
              Status status;
              if (synchronizer.is_server() && rank == victim) {
+               ASSERT_TRUE(await_count(created, ranks));
                std::this_thread::sleep_for(std::chrono::seconds(2));
                raise(SIGKILL);
              }

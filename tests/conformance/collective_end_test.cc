@@ -103,25 +103,31 @@ TEST(CollectiveEnd, ADeathGivesTheMemoryBack) {
 // A member that comes too late sends its choice when this one has given up. A sanitizer would see
 // it arrive in memory that was freed.
 TEST(CollectiveEnd, ASplitThatIsGivenUpLeavesItsMemory) {
-  run_ranks({.kind = PeerKind::kThreads,
-             .size = 2,
-             .killed = {},
-             .configure = [](Config& config) { config.deadline = std::chrono::seconds(1); }},
-            [](Fabric& fabric) {
-              auto communicator = Communicator::create(fabric, {}).value();
-              if (fabric.rank() == Rank(0)) {
-                const Status status = communicator->split(0, 0).status();
-                EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-                sync(fabric, "rank 0 has given up");
-                sync(fabric, "rank 1 has come");
-                for (int i = 0; i < 1000; ++i) fabric.progress();
-              } else {
-                sync(fabric, "rank 0 has given up");
-                EXPECT_FALSE(communicator->split(0, 0).is_ok());
-                sync(fabric, "rank 1 has come");
-              }
-              sync(fabric, "the end");
-            });
+  run_ranks(
+      {.kind = PeerKind::kThreads,
+       .size = 2,
+       .killed = {},
+       .configure =
+           [](Config& config) { config.deadline = std::chrono::seconds(1) * timeout_factor(); }},
+      [](Fabric& fabric) {
+        // Each member waits until the deadline of its split, so the deadline is short.
+        // Connecting has a limit of its own, as it may take longer.
+        auto communicator = Communicator::prepare(fabric, {}).value();
+        const Status connected = communicator->connect(std::chrono::seconds(60) * timeout_factor());
+        ASSERT_TRUE(connected.is_ok()) << connected.to_string();
+        if (fabric.rank() == Rank(0)) {
+          const Status status = communicator->split(0, 0).status();
+          EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+          sync(fabric, "rank 0 has given up");
+          sync(fabric, "rank 1 has come");
+          for (int i = 0; i < 1000; ++i) fabric.progress();
+        } else {
+          sync(fabric, "rank 0 has given up");
+          EXPECT_FALSE(communicator->split(0, 0).is_ok());
+          sync(fabric, "rank 1 has come");
+        }
+        sync(fabric, "the end");
+      });
 }
 
 // Ranks that don't spin use another wait than ranks that do.

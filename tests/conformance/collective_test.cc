@@ -420,21 +420,23 @@ TEST(CollectiveErrors, DifferentCallsAreFoundOut) {
 }
 
 TEST(CollectiveErrors, AMissingMemberIsNamed) {
-  run_ranks({.kind = PeerKind::kThreads,
-             .size = 2,
-             .killed = {},
-             .configure = [](Config& config) { config.deadline = std::chrono::seconds(1); }},
-            [](Fabric& fabric) {
-              sync(fabric, "both are there");  // so that creating it doesn't take the deadline
-              auto communicator = Communicator::create(fabric, {}).value();
-              if (fabric.rank() == Rank(0)) {
-                const Status status = communicator->barrier();
-                EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-                EXPECT_EQ(status.peer(), Rank(1));
-                EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("barrier #0"));
-              }
-              sync(fabric, "the communicator can go");
-            });
+  run_ranks(
+      {.kind = PeerKind::kThreads,
+       .size = 2,
+       .killed = {},
+       .configure =
+           [](Config& config) { config.deadline = std::chrono::seconds(2) * timeout_factor(); }},
+      [](Fabric& fabric) {
+        sync(fabric, "both are there");  // so that creating it doesn't take the deadline
+        auto communicator = Communicator::create(fabric, {}).value();
+        if (fabric.rank() == Rank(0)) {
+          const Status status = communicator->barrier();
+          EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+          EXPECT_EQ(status.peer(), Rank(1));
+          EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("barrier #0"));
+        }
+        sync(fabric, "the communicator can go");
+      });
 }
 
 }  // namespace

@@ -255,7 +255,13 @@ TEST_P(GpuCollective, AFailedLaunchIsAnError) {
     auto request = gpu.communicator().start(
         {Collective::kAllReduce, gpu.input(), gpu.output(), 1000, {}, 0, "shared"});
     Status status = request.status();
-    if (request) status = gpu.communicator().wait(*request, std::chrono::milliseconds(300));
+    const auto wait = [&](Duration timeout) {
+      if (request) status = gpu.communicator().wait(*request, timeout);
+    };
+    // Rank 0 launches when all have arrived. The others look at their calls when that has failed.
+    if (fabric.rank() == Rank(0)) wait(std::chrono::seconds(60) * timeout_factor());
+    sync(fabric, "failed");
+    if (fabric.rank() != Rank(0)) wait(std::chrono::milliseconds(300));
     if (fabric.rank() == Rank(0)) {
       EXPECT_EQ(status.code(), Code::kIoError) << status.to_string();
       EXPECT_NE(status.message().find("cuLaunchKernel"), std::string::npos) << status.to_string();

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <string>
 
 #include "collectives/graph/generators.h"
 #include "collectives/stochastic/stochastic_reduce.h"
@@ -136,6 +137,8 @@ TEST_P(ReduceTest, WeakerModesKeepTheWeightsNormalized) {
 }
 
 // In float64, six sixths add up to less than one: divided by their sum, weights would miss 1 / 6.
+// The barrier may be over before all models are here, as they take other lanes, so there are
+// several rounds. Those with all models count. All rounds have the same models.
 TEST_P(ReduceTest, AveragesOfEqualWeightsAreRoundedOnceInTheWeakerModesToo) {
   run(6, [](Fabric& fabric) {
     const Graph graph = make_graph("complete", fabric.size()).value();
@@ -143,15 +146,24 @@ TEST_P(ReduceTest, AveragesOfEqualWeightsAreRoundedOnceInTheWeakerModesToo) {
     const auto value = [](int rank, std::size_t i) {
       return static_cast<double>(static_cast<int>(i) * (rank + 1) % 101);
     };
-    for (std::size_t i = 0; i < 500; ++i) reduce->model()[i] = value(fabric.rank().value(), i);
-    const auto report = reduce->reduce(std::chrono::seconds(30));
-    ASSERT_TRUE(report.is_ok()) << report.status().to_string();
-    ASSERT_EQ(report->inputs, 5u) << "nobody writes a second time";
-    for (std::size_t i = 0; i < 500; ++i) {
-      double sum = 0;
-      for (int rank = 0; rank < 6; ++rank) sum += value(rank, i);
-      ASSERT_EQ(reduce->model()[i], sum / 6) << i;
+    constexpr int kRounds = 20;
+    int complete_rounds = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < 500; ++i) reduce->model()[i] = value(fabric.rank().value(), i);
+      const auto report = reduce->reduce(std::chrono::seconds(30) * timeout_factor());
+      ASSERT_TRUE(report.is_ok()) << report.status().to_string();
+      EXPECT_EQ(report->inputs + report->torn + report->stale, 5u);
+      // A rank that is ahead does not write over models that others still read.
+      sync(fabric, "round " + std::to_string(round) + " is done");
+      if (report->inputs < 5) continue;
+      ++complete_rounds;
+      for (std::size_t i = 0; i < 500; ++i) {
+        double sum = 0;
+        for (int rank = 0; rank < 6; ++rank) sum += value(rank, i);
+        ASSERT_EQ(reduce->model()[i], sum / 6) << i;
+      }
     }
+    EXPECT_GE(complete_rounds, 1);
     sync(fabric, "all are done");
   });
 }

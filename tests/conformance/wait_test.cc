@@ -2,6 +2,8 @@
 // computes can be connected to, and a wait for a rank that never answers ends at its deadline.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,43 +25,54 @@ class WaitTest : public ::testing::TestWithParam<PeerKind> {
 
 // A sleeper wakes when something arrives. A sleeping Waiter polls every 50 ms by itself, so that
 // without being woken no wait would be short. A busy host prolongs many waits, as each has to get a
-// core for two ranks in turn, so that half of them have to be short and no more. This shows that
-// sleepers are woken. It doesn't show a fault that loses less than half of what should wake them.
+// core for two ranks in turn. So half of the waits of a set have to be short and no more, and the
+// ranks do further sets until each of them has had one like that. This shows that sleepers are
+// woken. It doesn't show a fault that loses less than half of what should wake them.
 TEST_P(WaitTest, ANotificationWakesASleeper) {
   const RunOptions options{
       .kind = GetParam(), .size = 2, .killed = {}, .configure = [](Config& config) {
         config.wait = WaitMode::kEvent;
       }};
-  run_ranks(options, [](Fabric& fabric) {
-    constexpr std::uint64_t kRounds = 200;
+  const SharedCount satisfied;  // the ranks that have had a set with enough short waits
+  run_ranks(options, [&](Fabric& fabric) {
+    constexpr std::uint64_t kMostSets = 10;
+    constexpr std::uint64_t kRounds = 200;  // of a set
     Exposed memory(fabric, "sleep", 64, 1);
     const int peer = 1 - fabric.rank().value();
-    std::uint64_t short_waits = 0;
-    for (std::uint64_t round = 1; round <= kRounds; ++round) {
-      const bool is_first = fabric.rank() == Rank(0);
-      for (const bool is_sending : {is_first, !is_first}) {
-        if (is_sending) {
-          ASSERT_TRUE(post(fabric, [&] {
-                        return memory.data(peer).notify(
-                            notification(memory.cell_at(peer, 0), round), nullptr);
-                      }).is_ok());
-        } else {
-          const TimePoint began = fabric.clock().now();
-          const Status status = fabric.wait(
-              [&] {
-                return fabric.board().sequence(memory.cell(0)) >= round ? Status::ok()
-                                                                        : Status::busy();
-              },
-              [&] {
-                return std::vector<transport::Awaited>{{Rank(peer), "a ping"}};
-              },
-              std::chrono::seconds(20));
-          ASSERT_TRUE(status.is_ok()) << status.to_string();
-          if (fabric.clock().now() - began < std::chrono::milliseconds(25)) ++short_waits;
+    std::uint64_t most = 0;  // short waits of a set
+    // Both ranks read the same count, as it grows at the end of a set, which takes both ranks.
+    for (std::uint64_t set = 0; set < kMostSets && satisfied->load() < 2; ++set) {
+      std::uint64_t short_waits = 0;
+      for (std::uint64_t round = set * kRounds + 1; round <= (set + 1) * kRounds; ++round) {
+        const bool is_first = fabric.rank() == Rank(0);
+        for (const bool is_sending : {is_first, !is_first}) {
+          if (is_sending) {
+            ASSERT_TRUE(post(fabric, [&] {
+                          return memory.data(peer).notify(
+                              notification(memory.cell_at(peer, 0), round), nullptr);
+                        }).is_ok());
+          } else {
+            const TimePoint began = fabric.clock().now();
+            const Status status = fabric.wait(
+                [&] {
+                  return fabric.board().sequence(memory.cell(0)) >= round ? Status::ok()
+                                                                          : Status::busy();
+                },
+                [&] {
+                  return std::vector<transport::Awaited>{{Rank(peer), "a ping"}};
+                },
+                std::chrono::seconds(20) * timeout_factor());
+            ASSERT_TRUE(status.is_ok()) << status.to_string();
+            if (fabric.clock().now() - began < std::chrono::milliseconds(25)) ++short_waits;
+          }
         }
       }
+      const bool is_first_such = most < kRounds / 2 && short_waits >= kRounds / 2;
+      if (is_first_such) satisfied->fetch_add(1);
+      most = std::max(most, short_waits);
+      sync(fabric, "set " + std::to_string(set));
     }
-    EXPECT_GE(short_waits, kRounds / 2);
+    EXPECT_GE(most, kRounds / 2);
   });
 }
 

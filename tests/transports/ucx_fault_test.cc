@@ -80,7 +80,8 @@ TEST(UcxFaultTest, ForgedRegionsAreRefused) {
       ASSERT_TRUE(fabric.bootstrap().publish("gone", descriptor).is_ok());
     }
     auto forged = fabric.import_region(
-        Rank(1), fabric.bootstrap().lookup("gone", std::chrono::seconds(10)).value());
+        Rank(1),
+        fabric.bootstrap().lookup("gone", std::chrono::seconds(10) * timeout_factor()).value());
     ASSERT_TRUE(forged.is_ok());
     expect_refusals(fabric, memory, **forged, Code::kNotFound);
   });
@@ -93,7 +94,8 @@ TEST(UcxFaultTest, PutsBeyondTheRegionsEndAreRefused) {
       ASSERT_TRUE(fabric.bootstrap().publish("true", memory.local().descriptor()).is_ok());
     }
     // The descriptor begins with the region's size. This doubles it.
-    Bytes descriptor = fabric.bootstrap().lookup("true", std::chrono::seconds(10)).value();
+    Bytes descriptor =
+        fabric.bootstrap().lookup("true", std::chrono::seconds(10) * timeout_factor()).value();
     const std::uint64_t size = 2 * kRegion;
     std::memcpy(descriptor.data(), &size, sizeof size);
     auto forged = fabric.import_region(Rank(1), descriptor);
@@ -126,7 +128,7 @@ TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
       }
       const TimePoint began = fabric.clock().now();
       memory.data(1).close();
-      EXPECT_LT(to_seconds(fabric.clock().now() - began), 5.0);
+      EXPECT_LT(to_seconds(fabric.clock().now() - began), 5.0 * timeout_factor());
       for (const Completion& completion : completions) {
         ASSERT_TRUE(completion.is_done());
         EXPECT_TRUE(completion.status().is_ok() || completion.status().code() == Code::kClosed)
@@ -140,7 +142,8 @@ TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
                   }).is_ok());
     } else {
       // Does not wait through the bootstrap, whose waits make progress.
-      ASSERT_EQ(closed.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      ASSERT_EQ(closed.get_future().wait_for(std::chrono::seconds(20) * timeout_factor()),
+                std::future_status::ready);
       ASSERT_TRUE(await_cell(fabric, memory.cell(0), 1));
       EXPECT_EQ(fabric.peers().state(Rank(0)), PeerState::kAlive)
           << fabric.peers().describe(Rank(0));
@@ -176,7 +179,7 @@ TEST(UcxFaultTest, AGoodbyeIsNoDeath) {
       }
       fabric.reset();
       // Stays in the job, because this does not test leaving it.
-      EXPECT_TRUE(bootstrap->lookup("seen", std::chrono::seconds(20)).is_ok());
+      EXPECT_TRUE(bootstrap->lookup("seen", std::chrono::seconds(20) * timeout_factor()).is_ok());
     });
   }
   for (std::thread& rank : ranks) rank.join();

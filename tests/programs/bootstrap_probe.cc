@@ -64,16 +64,23 @@ void exchange_pids(Bootstrap& bootstrap) {
   require(bootstrap.barrier("pids are known", kTimeout));
 }
 
-void await_state(Bootstrap& bootstrap, Rank rank, PeerState state) {
+// Waits until the condition, which concerns the rank, holds.
+template <typename Condition>
+void await(Bootstrap& bootstrap, Rank rank, Condition&& condition) {
   const SteadyClock clock;
   const TimePoint deadline = clock.now() + kTimeout;
-  while (bootstrap.peers().state(rank) != state) {
+  while (!condition()) {
     if (clock.now() > deadline) {
-      require(Status(Code::kDeadlineExceeded,
-                     fmt::format("rank {} is {}", rank.value(), bootstrap.peers().describe(rank))));
+      require(Status(Code::kDeadlineExceeded, fmt::format("rank {} is {}; {}", rank.value(),
+                                                          bootstrap.peers().describe(rank),
+                                                          bootstrap.peers().diagnose(rank))));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+void await_state(Bootstrap& bootstrap, Rank rank, PeerState state) {
+  await(bootstrap, rank, [&] { return bootstrap.peers().state(rank) == state; });
 }
 
 std::int64_t now_us() {
@@ -112,9 +119,19 @@ void stop_one(Bootstrap& bootstrap, Rank stopped) {
   if (bootstrap.rank() == stopped) {
     std::raise(SIGSTOP);
   } else {
-    await_state(bootstrap, stopped, PeerState::kStalled);
-    fmt::print("{}; {}\n", bootstrap.peers().describe(stopped),
-               bootstrap.peers().diagnose(stopped));
+    // On a busy host, it may count as stalled, and as alive again, before it stops. So the state is
+    // taken from the text that is printed.
+    std::string diagnosis;
+    await(bootstrap, stopped, [&] {
+      diagnosis = bootstrap.peers().diagnose(stopped);
+      return diagnosis.find("is stopped") != std::string::npos;
+    });
+    std::string description;
+    await(bootstrap, stopped, [&] {
+      description = bootstrap.peers().describe(stopped);
+      return description.starts_with(to_string(PeerState::kStalled));
+    });
+    fmt::print("{}; {}\n", description, diagnosis);
     // The stopped rank is woken when all others have seen that it is stalled.
     publish_number(bootstrap, fmt::format("seen/{}", bootstrap.rank().value()), 1);
     for (int rank = 0; rank < bootstrap.size(); ++rank) {

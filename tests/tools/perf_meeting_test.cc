@@ -10,6 +10,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/paths.h"
+#include "tests/support/ports.h"
 
 namespace dunlin::testing {
 namespace {
@@ -114,13 +115,7 @@ TEST(Meeting, OverTcpToo) {
 }
 
 TEST(Meeting, TheClientMayComeFirst) {
-  std::string endpoint;
-  {
-    Listener gone;  // the port is free when it has ended
-    endpoint = gone.endpoint();
-    gone.interrupt();
-    gone.wait();
-  }
+  const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
   RunningCommand client(command({"notify", "--iterations", "40", "--connect", endpoint}), kShm);
   std::this_thread::sleep_for(300ms);
   RunningCommand listener(command({"--listen", endpoint}), kShm);
@@ -211,7 +206,7 @@ TEST(Meeting, AnotherClientIsToldThatItIsBusy) {
       command({"put", "--size", "8", "--duration", "60", "--connect", listener.endpoint()}), kShm);
   ASSERT_TRUE(listener.prints("serving "));
   Variables variables = kShm;
-  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "500ms";
+  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "3s";
   const CommandResult second = connect(listener, {"put"}, variables);
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err, HasSubstr("serves another client"));

@@ -152,7 +152,7 @@ TEST(DunlinPerf, ADurationEndsInTime) {
     ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << arguments[0];
     const double asked = 0.2 * static_cast<double>(lines.size());
     EXPECT_GE(took.count(), asked) << arguments[0];
-    EXPECT_LT(took.count(), asked + 10) << arguments[0];  // start-up, warm-up, a busy host
+    EXPECT_LT(took.count(), asked + 60) << arguments[0];  // start-up, warm-up, a busy host
     for (const Json& line : lines) {
       EXPECT_EQ(line.at("duration_s"), 0.2);
       EXPECT_GT(line.at("iterations"), 0);

@@ -14,6 +14,7 @@
 #include "runtime/flight/metrics_server.h"
 #include "tests/runtime/flight/record_support.h"
 #include "tests/support/files.h"
+#include "tests/support/ports.h"
 
 namespace dunlin::flight::testing {
 namespace {
@@ -102,8 +103,7 @@ TEST_F(MetricsTest, AreServedOnASocketOfThisUserOnly) {
 }
 
 TEST_F(MetricsTest, AreServedOnALoopbackPort) {
-  bootstrap::Endpoint free{"127.0.0.1", 0};
-  { ASSERT_TRUE(bootstrap::listen_on(free).is_ok()); }
+  const bootstrap::Endpoint free{"127.0.0.1", dunlin::testing::free_port()};
   const auto server = serve({"", free.port});
   const SteadyClock clock;
   auto client = bootstrap::connect_to(free, clock.now() + std::chrono::minutes(1));

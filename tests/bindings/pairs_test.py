@@ -21,8 +21,10 @@ class PairTest(unittest.TestCase):
                 pairs = dunlin.PairAverage(1000, graph, seed=3, name="kept")
                 self.assertEqual((pairs.name, pairs.count, pairs.graph), ("kept", 1000, graph))
                 model = np.full((10, 100), self.rank + 1, np.float32)
-                for _ in range(30):
+                for number in range(30):
                     self.assertIs(pairs.average(model), model)
+                    if number == 0:
+                        dunlin.barrier()  # A rank declines until it has begun its first average.
                 self.assertIs(pairs.leave(model), model)
                 done = pairs.statistics()
                 self.assertEqual(done["iterations"], 30)

@@ -162,11 +162,13 @@ class Windows(unittest.TestCase):
         bf.win_create(tensor, "x", zero_init=True)
         share = 1 / (len(self.destinations) + 1)
         random = torch.Generator().manual_seed(bf.rank())
-        for _ in range(100):
-            bf.win_accumulate(tensor, "x", share, dict.fromkeys(self.destinations, share))
-            time.sleep(torch.rand(1, generator=random).item() * 0.002)
-            bf.win_update_then_collect("x")
-        bf.barrier()
+        # Ranks that pass one another by mix nothing, so they meet often enough for any schedule.
+        for _ in range(25):
+            for _ in range(4):
+                bf.win_accumulate(tensor, "x", share, dict.fromkeys(self.destinations, share))
+                time.sleep(torch.rand(1, generator=random).item() * 0.002)
+                bf.win_update_then_collect("x")
+            bf.barrier()
         bf.win_update_then_collect("x")
         bf.barrier()
         self.assertTrue(torch.allclose(tensor / bf.win_associated_p("x"), filled((bf.size() - 1) / 2), rtol=1e-9))
@@ -177,17 +179,24 @@ class Windows(unittest.TestCase):
     def test_a_sleeping_rank_delays_no_other(self):
         tensor = filled(bf.rank())
         bf.win_create(tensor, "x")
+        done = os.path.join(tempfile.gettempdir(), f"dunlin_torch_sleeper_{os.getppid()}_")
         bf.barrier()
-        began = time.monotonic()
         if bf.rank() == 0:
-            time.sleep(1.5)
+            others = [done + str(rank) for rank in range(1, bf.size())]
+            until = time.monotonic() + 60
+            while not all(map(os.path.exists, others)) and time.monotonic() < until:
+                time.sleep(0.05)
+            for name in others:
+                self.assertTrue(os.path.exists(name), "a rank was not done while rank 0 slept")
+                os.unlink(name)
         else:
             for _ in range(20):
                 bf.win_put(tensor, "x")
                 bf.win_accumulate(tensor, "x")
                 bf.win_get("x")
                 bf.win_update("x")
-            self.assertLess(time.monotonic() - began, 1)
+            with open(done + str(bf.rank()), "w", encoding="ascii"):
+                pass
         bf.barrier()
 
 
@@ -197,20 +206,31 @@ class Mutexes(unittest.TestCase):
             return  # it needs three ranks
         bf.set_topology(bf.FullyConnectedGraph(bf.size()))
         bf.win_create(filled(1), "x")
+        entered = threading.Event()
+
+        def enter():
+            with bf.win_mutex("x"):
+                entered.set()
+
         if bf.rank() == 0:
             with bf.win_mutex("x", for_self=True):
                 bf.barrier()
-                time.sleep(1)
+                bf.barrier()  # rank 2 has been in that of rank 1
+                time.sleep(0.3)
+                bf.barrier()
         else:
             bf.barrier()
-            began = time.monotonic()
             if bf.rank() == 2:
                 with bf.win_mutex("x", ranks=[1]):
-                    self.assertLess(time.monotonic() - began, 0.5)
-            began = time.monotonic()
-            with bf.win_mutex("x"):
-                self.assertGreater(time.monotonic() - began, 0.4)
-            # This rank has it already, so the call doesn't wait.
+                    pass
+            thread = threading.Thread(target=enter)
+            thread.start()
+            bf.barrier()
+            self.assertFalse(entered.is_set())
+            bf.barrier()
+            thread.join()
+            self.assertTrue(entered.is_set())
+            # The put doesn't wait for the mutex, because this rank has it already.
             with bf.win_mutex("x"):
                 bf.win_put(filled(2), "x", require_mutex=True)
         bf.barrier()

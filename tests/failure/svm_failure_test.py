@@ -37,8 +37,8 @@ class Failure(JobTest):
                 if os.path.exists(self.json):
                     os.unlink(self.json)
                 # A dead process is an event that takes milliseconds. Neither a heartbeat nor a deadline tells of it within
-                # the limit, which a loaded host doesn't reach.
-                job = self.start("--graph", graph, "--deadline", 60, env={"DUNLIN_HEARTBEAT": "60s"})
+                # the limit, which a loaded host doesn't reach. dunlin-run gives all workers time to report.
+                job = self.start("--graph", graph, "--deadline", 60, run=["--grace", 60], env={"DUNLIN_HEARTBEAT": "60s"})
                 killed_at = time.monotonic()
                 os.kill(job.rank_pid(5), signal.SIGKILL)
                 self.assertEqual(job.wait(), 128 + signal.SIGKILL)
@@ -67,7 +67,8 @@ class Failure(JobTest):
                 job.wait()
 
     def test_a_stopped_worker_is_named_as_stalled_at_the_deadline(self):
-        job = self.start("--deadline", 3, "--graph", "ring")
+        # dunlin-run waits for the stopped worker as long as the others may take to report.
+        job = self.start("--deadline", 3, "--graph", "ring", run=["--grace", 15])
         pid = job.rank_pid(2)
         stopped_at = time.monotonic()
         os.kill(pid, signal.SIGSTOP)

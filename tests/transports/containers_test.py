@@ -55,7 +55,8 @@ class ContainersTest(unittest.TestCase):
         self.env = {"DUNLIN_TRANSPORTS": "shm,tcp", "DUNLIN_HEARTBEAT": "1s"}
 
     def start(self, ranks, container=(), arguments=(), **settings):
-        job = Job([RUN, "-n", ranks, *CONTAINER, *container, RANK, *arguments], env={**self.env, **settings})
+        # All have time to report by themselves: dunlin-run would end them 2 s after the first one, by default.
+        job = Job([RUN, "-n", ranks, "--grace", 60, *CONTAINER, *container, RANK, *arguments], env={**self.env, **settings})
         self.addCleanup(job.kill)
         return job
 

@@ -17,7 +17,7 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import TORCHRUN, some  # noqa: E402
+from job import LOADED, TORCHRUN, some  # noqa: E402
 from ports import free_ports  # noqa: E402
 from warm_ranks import Warm  # noqa: E402
 
@@ -29,12 +29,19 @@ MONITORED_RANK = os.path.join(HERE, "c10d_monitored_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
 METHODS = os.path.join(HERE, "..", "..", "examples", "python", "torch_methods.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s"}
+# On a loaded host, ranks may take longer than the default of 30 s to join.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s", "DUNLIN_BOOTSTRAP_TIMEOUT": "120s"}
 STANDALONE = [*TORCHRUN, "--standalone"]
+
+# A death becomes known in milliseconds. A loaded host may take LONG. Ten heartbeats, and the time to reconnect that
+# grows with them, are far beyond that, so that an error within LONG comes from neither.
+LONG = 60
+DEATH = {"DUNLIN_HEARTBEAT": "60s"}
 
 
 def finish(command, code=0, **variables):
-    found = subprocess.run(command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, timeout=100)
+    found = subprocess.run(command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True,
+                           timeout=LOADED * 100)
     text = found.stdout + found.stderr
     if found.returncode != code:
         raise AssertionError(f"exit code {found.returncode}:\n{text}")
@@ -47,9 +54,9 @@ def setUpModule():
     unittest.addModuleCleanup(warm.close)
 
 
-def run(ranks, *arguments, killed=(), program=RANK):
+def run(ranks, *arguments, killed=(), program=RANK, variables=None):
     """({rank: its lines}, all text) of a job of c10d_rank.py, in which these ranks kill themselves."""
-    results = warm.run(ranks, program, *arguments)
+    results = warm.run(ranks, program, *arguments, variables=variables, seconds=LOADED * 60)
     text = "\n".join(f"rank {rank}, exit code {code}:\n{said}" for rank, (code, said) in enumerate(results))
     if [code for code, _ in results] != [-9 if rank in killed else 0 for rank in range(ranks)]:
         raise AssertionError(text)
@@ -67,7 +74,7 @@ def by_hand(method, part, ranks=2):
     processes = [subprocess.Popen([sys.executable, RANK, part, method], stdout=subprocess.PIPE, text=True,
                                   env={**environment, "TEST_RANK": str(rank), "TEST_SIZE": str(ranks)})
                  for rank in range(ranks)]
-    return [process.communicate(timeout=60)[0].split("\n")[0] for process in processes]
+    return [process.communicate(timeout=LOADED * 60)[0].split("\n")[0] for process in processes]
 
 
 class LaunchTest(unittest.TestCase):
@@ -147,16 +154,23 @@ class TrainingTest(unittest.TestCase):
 
 
 class FailureTest(unittest.TestCase):
+    def expect_death(self, said, text):
+        found = re.match(r"after (\d+\.\d) s: dunlin: rank 1 is dead", said)
+        self.assertTrue(found, text)
+        self.assertLess(float(found.group(1)), LONG, text)
+
     def test_a_killed_peer_is_an_error_at_all_others(self):
-        lines, text = run(4, "killed", killed=[1])
+        lines, text = run(4, "killed", killed=[1], variables=DEATH)
         for rank in (0, 2, 3):
-            self.assertRegex(lines[rank][0], r"after [0-2]\.\d s: dunlin: rank 1 is dead", text)
+            self.expect_death(lines[rank][0], text)
             self.assertEqual(lines[rank][1:], ["destroyed"], text)
 
     def test_a_killed_peer_in_a_job_of_dunlin_run(self):
-        text = finish([RUN, "-n", "3", "--keep-going", sys.executable, RANK, "killed"])
+        text = finish([RUN, "-n", "3", "--keep-going", sys.executable, RANK, "killed"], **DEATH)
         for rank in (0, 2):
-            self.assertRegex(text, rf"(?m)^\[{rank}\] after [0-2]\.\d s: dunlin: rank 1 is dead")
+            said = re.search(rf"(?m)^\[{rank}\] (after .*)", text)
+            self.assertTrue(said, text)
+            self.expect_death(said.group(1), text)
             self.assertIn(f"[{rank}] destroyed", text)
 
     def test_a_killed_peer_is_an_error_of_a_future(self):
@@ -167,7 +181,9 @@ class FailureTest(unittest.TestCase):
     def test_the_groups_timeout(self):
         lines, text = run(2, "late")
         for line in lines[0]:
-            self.assertRegex(line, r"after (0\.9|1\.\d) s: .*Timed out waiting 1 s: .*rank 1", text)
+            found = re.match(r"after (\d+\.\d) s: .*Timed out waiting 1 s: .*rank 1", line)
+            self.assertTrue(found, text)
+            self.assertGreaterEqual(float(found.group(1)), 0.9, text)
         self.assertEqual((len(lines[0]), lines[1]), (2, []), text)
 
     def test_too_many_calls_end_in_the_groups_time(self):
@@ -227,7 +243,7 @@ class FailureTest(unittest.TestCase):
 
     def test_ctrl_c(self):
         lines, text = run(2, "interrupted")
-        self.assertEqual(lines, {0: ["interrupted"], 1: ["barrier"]}, text)
+        self.assertEqual(lines, {0: ["interrupted", "barrier"], 1: ["barrier"]}, text)
 
     def test_an_end_with_work_left(self):
         lines, text = run(2, "abandoned")
@@ -268,8 +284,8 @@ class MonitoredTest(unittest.TestCase):
 
     def test_missing_ranks_are_named(self):
         lines, text = run(4, "some_missing", program=MONITORED_RANK)
-        first = r"\[Rank 0\]: Rank 2 failed to pass monitoredBarrier in 1500 ms"
-        all_of_them = r"\[Rank 0\]: Ranks 2, 3 failed to pass monitoredBarrier in 1500 ms"
+        first = r"\[Rank 0\]: Rank 2 failed to pass monitoredBarrier in 5000 ms"
+        all_of_them = r"\[Rank 0\]: Ranks 2, 3 failed to pass monitoredBarrier in 5000 ms"
         for rank in range(4):
             told = "" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier, but received errors while " \
                                         "waiting for send/recv from rank 0.*"

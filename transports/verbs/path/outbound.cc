@@ -270,13 +270,17 @@ std::uint64_t Outbound::bytes_to_completion() const {
 }
 
 void Outbound::look_for_hang(TimePoint now) {
+  if (ring_.completed() != completed_before_hang_) hangs_ = 0;
   const std::uint64_t returned = window_.returned();
   const Duration silence = watch_.look(returned, now);
-  if (!Engine::has_hung(connection_.queue_pair(), silence, bytes_to_completion())) return;
+  const std::uint64_t bytes = bytes_to_completion() << hangs_;
+  if (!Engine::has_hung(connection_.queue_pair(), silence, bytes)) return;
   engine_.take_all_completions();  // perhaps nobody has looked
   if (!connection_.is_connected() || window_.returned() != returned) return;
   DUNLIN_WARN("the queue pair to rank {} has hung: nothing has come back for {:.0f} s",
               peer_.value(), to_seconds(silence));
+  ++hangs_;
+  completed_before_hang_ = ring_.completed();
   lose({Code::kIoError, "the queue pair has hung"});
 }
 

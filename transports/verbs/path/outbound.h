@@ -189,6 +189,10 @@ class Outbound final : public SenderConnection::Owner {
   SendRing ring_;
   SendWindow window_;
   CompletionWatch watch_;
+  // Hangs in a row without a completion. Each doubles the time for bytes, because the operation
+  // begins anew, and would never end on a network that is slower than expected.
+  std::uint32_t hangs_ = 0;
+  std::uint64_t completed_before_hang_ = 0;
   LandingWatch landings_;
   SenderConnection connection_;
   std::unique_ptr<Rails> rails_;                                   // null without rails

@@ -188,7 +188,7 @@ class FailureTest(unittest.TestCase):
 
     def test_too_many_calls_end_in_the_groups_time(self):
         lines, text = run(2, "crowded")
-        self.assertRegex(lines[0][0], r"in time: .*Timed out waiting 2 s: .*too many operations .*rank 1", text)
+        self.assertRegex(lines[0][0], r"Timed out waiting 2 s: .*too many operations .*rank 1", text)
         self.assertEqual(lines, {0: [lines[0][0], "True", "0 wrong"], 1: ["0 wrong"]}, text)
 
     def test_ctrl_c_while_a_call_waits_for_room(self):
@@ -279,8 +279,11 @@ class MonitoredTest(unittest.TestCase):
 
     def test_no_time(self):
         lines, text = run(3, "at_once", program=MONITORED_RANK)
-        self.assertRegex(lines[0][0], r"^[01]\.\d s: .*\[Rank 0\]: Rank 0 timed out in monitoredBarrier after 0 ms", text)
-        self.assertRegex(lines[0][1], r"^[01]\.\d s: .*\[Rank 0\]: Ranks 1, 2 failed to pass monitoredBarrier in 0 ms", text)
+        for line, said in zip(lines[0], ("Rank 0 timed out in monitoredBarrier after 0 ms",
+                                         "Ranks 1, 2 failed to pass monitoredBarrier in 0 ms")):
+            found = re.match(rf"(\d+\.\d) s: .*\[Rank 0\]: {said}", line)
+            self.assertTrue(found, text)
+            self.assertLess(float(found.group(1)), LONG, text)  # the group's timeout is 30 minutes
 
     def test_missing_ranks_are_named(self):
         lines, text = run(4, "some_missing", program=MONITORED_RANK)
@@ -296,7 +299,7 @@ class MonitoredTest(unittest.TestCase):
     def test_words_of_errors(self):
         lines, text = run(2, "words", program=MONITORED_RANK, killed=[1])
         waited, future, reduced, received, died = lines[0]
-        for line, limit in ((waited, "0.5"), (future, "2"), (reduced, "2")):
+        for line, limit in ((waited, "0.5"), (future, "5"), (reduced, "5")):
             self.assertRegex(line, f" Timed out waiting {limit} s: rank 0 .* from rank 1", text)
             self.assertNotIn("waited 0.000 s", line, text)
         for line in (received, died):

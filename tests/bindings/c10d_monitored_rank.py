@@ -13,7 +13,7 @@ import dunlin.c10d
 
 from c10d_rank import group_with_timeout, say
 
-# A barrier that some ranks miss ends after so many seconds. The other ranks come within them, also on a loaded host.
+# A call that some ranks miss ends after so many seconds. The other ranks come within them, also on a loaded host.
 SHORT = 5
 
 
@@ -63,7 +63,7 @@ def some_missing():
 
 def words():
     """The words of errors that PyTorch's tests and users' handlers look for."""
-    group = group_with_timeout(2)
+    group = group_with_timeout(SHORT)
     if dist.get_rank() == 1:
         dist.barrier()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -100,6 +100,21 @@ class Communicator::Impl final : public transport::KeptUntilDone {
     });
   }
   Result<const Algorithm*> choose(const Call& call) const;
+  Result<CollectiveRequest> begin(const Call& call);
+  // A member may have left because another one has died. Given an error that names a member that
+  // has left, returns one that names the dead member instead, and waits a moment for that news the
+  // first time. Returns other errors unchanged.
+  Status trace(Status error) {
+    Fabric& fabric = members->fabric();
+    const bool names_one_that_left = error.code() == Code::kPeerDead && error.peer() &&
+                                     fabric.peers().state(*error.peer()) == PeerState::kLeft;
+    if (!names_one_that_left) return error;
+    const TimePoint now = fabric.clock().now();
+    if (!std::exchange(has_traced, true))
+      return watch.explain(std::move(error), awaiting(calls), now);
+    Status death = watch.check(awaiting(calls), now);
+    return death.is_ok() ? error : death;
+  }
   // Looks for members that make other calls, from time to time. For callers that poll.
   Status look_around() {
     const bool is_due = ++tests % kTestsPerStallCheck == 0 || calls.is_in_doubt();
@@ -112,6 +127,7 @@ class Communicator::Impl final : public transport::KeptUntilDone {
   int polls;  // before a wait that may give the core away
   Forced forced;
   int splits = 0;
+  bool has_traced = false;         // trace() has waited
   bool is_waiting = false;         // in a wait that advances the calls by itself
   std::uint32_t tests = 0;         // calls of look_around()
   std::uint64_t seen_version = 0;  // of the peer table
@@ -229,13 +245,19 @@ void Communicator::use(Tuning tuning) {
   impl_->members->use(std::move(tuning));
 }
 
-Result<CollectiveRequest> Communicator::start(const Call& call) {
+Result<CollectiveRequest> Communicator::Impl::begin(const Call& call) {
   CollectiveRequest request;
-  if (!impl_->calls.repeat(call, request)) {
+  if (!calls.repeat(call, request)) {
     DUNLIN_ASSIGN(const Algorithm* const algorithm, choose(call));
-    DUNLIN_ASSIGN(request, impl_->calls.post(call, *algorithm));
+    DUNLIN_ASSIGN(request, calls.post(call, *algorithm));
   }
-  DUNLIN_TRY(impl_->calls.progress());
+  DUNLIN_TRY(calls.progress());
+  return request;
+}
+
+Result<CollectiveRequest> Communicator::start(const Call& call) {
+  auto request = impl_->begin(call);
+  if (!request) return impl_->trace(std::move(request).status());
   return request;
 }
 
@@ -251,7 +273,7 @@ Status Communicator::test(const CollectiveRequest& request) {
   Status advanced = impl_->calls.progress();
   // A completed operation stays completed when a later one fails.
   if (impl_->calls.is_over(request)) return Status::ok();
-  DUNLIN_TRY(std::move(advanced));
+  if (advanced.is_error()) return impl_->trace(std::move(advanced));
   DUNLIN_TRY(impl_->look_around());
   // Only waits check for dead members, and this caller may never wait.
   const PeerTable& peers = impl_->members->fabric().peers();

@@ -58,11 +58,9 @@ class MemberWatch {
     return explain(wait_in_rounds(fabric_, step, awaited, deadline, next_event), awaited, began);
   }
 
- private:
-  const Rank* find(PeerState state) const;
-  Status report_death(Rank dead, const Awaited& awaited, TimePoint began) const;
-  Status name_stalled(Status error) const;
-
+  // Returns a more precise error than one that a wait or a call has met: one that names a dead
+  // member if the error may follow from its death, or a stopped one. Otherwise returns the error.
+  // Waits a moment for the news of a death.
   template <typename Describe>
   Status explain(Status status, Describe&& awaited, TimePoint began) {
     if (may_follow_death(status)) {
@@ -80,6 +78,11 @@ class MemberWatch {
     return status.code() == Code::kDeadlineExceeded ? name_stalled(std::move(status))
                                                     : std::move(status);
   }
+
+ private:
+  const Rank* find(PeerState state) const;
+  Status report_death(Rank dead, const Awaited& awaited, TimePoint began) const;
+  Status name_stalled(Status error) const;
 
   // A notice of a death takes milliseconds on one host and at most a heartbeat between hosts.
   static constexpr auto kNewsTime = std::chrono::milliseconds(500);

@@ -337,7 +337,7 @@ TEST(TrainingSlowdownTest, ASlowWorkerSlowsNobody) {
 }
 
 // One rank is killed: a worker during an iteration, a server after a while. It dies after all ranks
-// have created their synchronizers, since a death lets the creation fail. `judge` gets the results
+// have created their synchronizers, since a death makes the creation fail. `judge` gets the results
 // of the others.
 void train_until_death(const MethodOptions& options, int victim,
                        const std::function<void(const Status&, int)>& judge) {

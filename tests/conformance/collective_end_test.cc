@@ -56,6 +56,32 @@ TEST(CollectiveEnd, ADeathBeforeTheStartIsNoticedAtOnceAndNamed) {
             });
 }
 
+// Rank 1 leaves because rank 2 has died. Rank 0 is told of the death, whether its call fails at
+// once or later.
+TEST(CollectiveEnd, TheDeathIsNamedAndNotARankThatLeftBecauseOfIt) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = {}},
+            [](Fabric& fabric) {
+              auto communicator = Communicator::create(fabric, {}).value();
+              connect_all(fabric, "connected");
+              std::vector<float> values(1000, 1);
+              Call call{Collective::kAllReduce, values.data(), values.data(), values.size()};
+              ASSERT_TRUE(communicator->run(call).is_ok());
+              sync(fabric, "all are in");
+              if (fabric.rank() == Rank(2)) raise(SIGKILL);
+              if (fabric.rank() == Rank(1)) return;
+              PeerTable& peers = fabric.bootstrap().peers();
+              ASSERT_TRUE(
+                  progress_until(fabric, [&] { return peers.state(Rank(2)) == PeerState::kDead; }));
+              peers.mark(Rank(1), PeerState::kLeft, "it has shut down");
+              const auto request = communicator->start(call);
+              Status status = request.status();
+              while (request && (status.is_ok() || status.is_busy()))
+                status = communicator->test(*request);
+              EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+              EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
+            });
+}
+
 // Rank 2 dies in a call that rank 0 has not made yet. Rank 1 gets the error, and its memory is its
 // own again, though rank 0 makes the call then.
 TEST(CollectiveEnd, ADeathGivesTheMemoryBack) {

@@ -33,10 +33,10 @@ METHODS = os.path.join(HERE, "..", "..", "examples", "python", "torch_methods.py
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s", "DUNLIN_BOOTSTRAP_TIMEOUT": "120s"}
 STANDALONE = [*TORCHRUN, "--standalone"]
 
-# A death becomes known in milliseconds. A loaded host may take LONG. Ten heartbeats, and the time to reconnect that
-# grows with them, are far beyond that, so that an error within LONG comes from neither.
+# What should take milliseconds may take LONG on a loaded host. The job's deadline, ten heartbeats, and the time to
+# reconnect that grows with them are far beyond that, so that what ends within LONG has not waited for them.
 LONG = 60
-DEATH = {"DUNLIN_HEARTBEAT": "60s"}
+PATIENT = {"DUNLIN_HEARTBEAT": "60s", "DUNLIN_DEADLINE": "300s"}
 
 
 def finish(command, code=0, **variables):
@@ -160,13 +160,13 @@ class FailureTest(unittest.TestCase):
         self.assertLess(float(found.group(1)), LONG, text)
 
     def test_a_killed_peer_is_an_error_at_all_others(self):
-        lines, text = run(4, "killed", killed=[1], variables=DEATH)
+        lines, text = run(4, "killed", killed=[1], variables=PATIENT)
         for rank in (0, 2, 3):
             self.expect_death(lines[rank][0], text)
             self.assertEqual(lines[rank][1:], ["destroyed"], text)
 
     def test_a_killed_peer_in_a_job_of_dunlin_run(self):
-        text = finish([RUN, "-n", "3", "--keep-going", sys.executable, RANK, "killed"], **DEATH)
+        text = finish([RUN, "-n", "3", "--keep-going", sys.executable, RANK, "killed"], **PATIENT)
         for rank in (0, 2):
             said = re.search(rf"(?m)^\[{rank}\] (after .*)", text)
             self.assertTrue(said, text)
@@ -179,16 +179,18 @@ class FailureTest(unittest.TestCase):
             self.assertRegex(lines[rank][0], r"future: .*rank 1 is dead", text)
 
     def test_the_groups_timeout(self):
-        lines, text = run(2, "late")
+        lines, text = run(2, "late", variables=PATIENT)
         for line in lines[0]:
             found = re.match(r"after (\d+\.\d) s: .*Timed out waiting 1 s: .*rank 1", line)
             self.assertTrue(found, text)
-            self.assertGreaterEqual(float(found.group(1)), 0.9, text)
+            self.assertTrue(0.9 <= float(found.group(1)) < LONG, text)
         self.assertEqual((len(lines[0]), lines[1]), (2, []), text)
 
     def test_too_many_calls_end_in_the_groups_time(self):
-        lines, text = run(2, "crowded")
-        self.assertRegex(lines[0][0], r"Timed out waiting 2 s: .*too many operations .*rank 1", text)
+        lines, text = run(2, "crowded", variables=PATIENT)
+        found = re.match(r"after (\d+\.\d) s: .*Timed out waiting 2 s: .*too many operations .*rank 1", lines[0][0])
+        self.assertTrue(found, text)
+        self.assertLess(float(found.group(1)), LONG, text)
         self.assertEqual(lines, {0: [lines[0][0], "True", "0 wrong"], 1: ["0 wrong"]}, text)
 
     def test_ctrl_c_while_a_call_waits_for_room(self):
@@ -278,7 +280,7 @@ class MonitoredTest(unittest.TestCase):
             self.assertEqual([line.split(": ")[1] for line in lines[rank]], ["passed"] * 3, text)
 
     def test_no_time(self):
-        lines, text = run(3, "at_once", program=MONITORED_RANK)
+        lines, text = run(3, "at_once", program=MONITORED_RANK, variables=PATIENT)
         for line, said in zip(lines[0], ("Rank 0 timed out in monitoredBarrier after 0 ms",
                                          "Ranks 1, 2 failed to pass monitoredBarrier in 0 ms")):
             found = re.match(rf"(\d+\.\d) s: .*\[Rank 0\]: {said}", line)

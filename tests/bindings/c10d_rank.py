@@ -267,6 +267,7 @@ def crowded():
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 1:
         store.wait(["over"])
+    began = time.monotonic()
     works, refused = [], []
     for i in range(300):
         x = torch.full((10,), float(i))
@@ -279,7 +280,7 @@ def crowded():
             say("no error")
         except RuntimeError as error:
             if not refused:
-                say(error)
+                say(f"after {time.monotonic() - began:.1f} s: {error}")
             refused.append(str(error))
     if dist.get_rank() == 0:
         say(f"{len(refused) > 1 and all('was not made here' in error for error in refused[1:])}")
@@ -299,7 +300,7 @@ def crowded_interrupted():
     """Ctrl-C while a call waits for room. The call is made all the same, and the next ones match."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=60))
     store = dist.distributed_c10d._get_default_store()
-    interrupts, works = 0, []
+    interrupts, works, has_come = 0, [], threading.Event()
 
     def interrupt():
         seen = None
@@ -307,9 +308,16 @@ def crowded_interrupted():
             seen = len(works)
             time.sleep(2)
         os.kill(os.getpid(), signal.SIGINT)
+        has_come.wait(60)
+        time.sleep(0.5)  # in which a call that does not wait any more would end
         store.set("interrupted", "")
 
+    def take(number, frame):
+        has_come.set()
+        signal.default_int_handler(number, frame)
+
     if dist.get_rank() == 0:
+        signal.signal(signal.SIGINT, take)
         threading.Thread(target=interrupt).start()
     else:
         store.wait(["interrupted"])

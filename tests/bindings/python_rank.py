@@ -33,7 +33,7 @@ def interrupted():
     over = dunlin.split(0)
     if dunlin.rank() == 0:
         began = time.monotonic()
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()  # the call has begun by then
         try:
             dunlin.all_reduce(x, out=x)
             say("not interrupted")

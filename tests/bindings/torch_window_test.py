@@ -180,9 +180,12 @@ class Windows(unittest.TestCase):
         tensor = filled(bf.rank())
         bf.win_create(tensor, "x")
         done = os.path.join(tempfile.gettempdir(), f"dunlin_torch_sleeper_{os.getppid()}_")
+        others = [done + str(rank) for rank in range(1, bf.size())]
+        if bf.rank() == 0:
+            for name in filter(os.path.exists, others):  # of a test that has failed
+                os.unlink(name)
         bf.barrier()
         if bf.rank() == 0:
-            others = [done + str(rank) for rank in range(1, bf.size())]
             until = time.monotonic() + 60
             while not all(map(os.path.exists, others)) and time.monotonic() < until:
                 time.sleep(0.05)
@@ -216,7 +219,6 @@ class Mutexes(unittest.TestCase):
             with bf.win_mutex("x", for_self=True):
                 bf.barrier()
                 bf.barrier()  # rank 2 has been in that of rank 1
-                time.sleep(0.3)
                 bf.barrier()
         else:
             bf.barrier()
@@ -226,6 +228,7 @@ class Mutexes(unittest.TestCase):
             thread = threading.Thread(target=enter)
             thread.start()
             bf.barrier()
+            time.sleep(0.3)  # in which the thread would get in
             self.assertFalse(entered.is_set())
             bf.barrier()
             thread.join()
@@ -258,7 +261,6 @@ class Mutexes(unittest.TestCase):
             with bf.win_mutex("x", for_self=True, ranks=[1]):
                 bf.barrier()
                 bf.barrier()  # rank 2 has been in
-                time.sleep(0.3)
                 bf.barrier()
         else:
             bf.barrier()
@@ -269,6 +271,7 @@ class Mutexes(unittest.TestCase):
                 with passes():
                     pass
             bf.barrier()
+            time.sleep(0.3)  # in which the thread would get in
             self.assertFalse(entered.is_set())
             bf.barrier()
             if bf.rank() == 1:

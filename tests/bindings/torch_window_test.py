@@ -12,6 +12,8 @@ import torch
 import dunlin
 import dunlin.torch as bf
 
+from told_files import ToldFiles
+
 torch.set_num_threads(1)
 FOLDER = tempfile.TemporaryDirectory()
 TIMELINE = os.path.join(FOLDER.name, "timeline ")
@@ -179,27 +181,19 @@ class Windows(unittest.TestCase):
     def test_a_sleeping_rank_delays_no_other(self):
         tensor = filled(bf.rank())
         bf.win_create(tensor, "x")
-        done = os.path.join(tempfile.gettempdir(), f"dunlin_torch_sleeper_{os.getppid()}_")
-        others = [done + str(rank) for rank in range(1, bf.size())]
+        done = ToldFiles("torch_sleeper", range(1, bf.size()))
         if bf.rank() == 0:
-            for name in filter(os.path.exists, others):  # of a test that has failed
-                os.unlink(name)
+            done.clear()
         bf.barrier()
         if bf.rank() == 0:
-            until = time.monotonic() + 60
-            while not all(map(os.path.exists, others)) and time.monotonic() < until:
-                time.sleep(0.05)
-            for name in others:
-                self.assertTrue(os.path.exists(name), "a rank was not done while rank 0 slept")
-                os.unlink(name)
+            self.assertEqual(done.wait(), [], "these ranks were not done while rank 0 slept")
         else:
             for _ in range(20):
                 bf.win_put(tensor, "x")
                 bf.win_accumulate(tensor, "x")
                 bf.win_get("x")
                 bf.win_update("x")
-            with open(done + str(bf.rank()), "w", encoding="ascii"):
-                pass
+            done.tell(bf.rank())
         bf.barrier()
 
 

@@ -1,13 +1,13 @@
 """Windows and the mutex, on every rank of a job: dunlin-run -n N python3 window_test.py"""
 
-import os
-import tempfile
 import time
 import unittest
 
 import dunlin
 import numpy as np
 from dunlin import graph
+
+from told_files import ToldFiles
 
 
 def setUpModule():
@@ -109,18 +109,12 @@ class WindowTest(unittest.TestCase):
             return
         window = self.make(np.ones(5000), name="sleeping", zero_init=True)
         mutex = dunlin.Mutex("the sleeper's", owner_rank=0)
-        files = [os.path.join(tempfile.gettempdir(), f"dunlin_sleeper_{os.getppid()}_{other}") for other in range(self.size)]
+        done = ToldFiles("sleeper", range(1, self.size))
         if self.rank == 0:
-            for name in filter(os.path.exists, files):  # of a test that has failed
-                os.unlink(name)
+            done.clear()
         dunlin.barrier()
         if self.rank == 0:
-            until = time.monotonic() + 60
-            while not all(map(os.path.exists, files[1:])) and time.monotonic() < until:
-                time.sleep(0.05)
-            for other in self.others:
-                self.assertTrue(os.path.exists(files[other]), f"rank {other} was not done while the sleeper slept")
-                os.unlink(files[other])
+            self.assertEqual(done.wait(), [], "these ranks were not done while the sleeper slept")
         else:
             for turn in range(100):
                 window.put()
@@ -131,8 +125,7 @@ class WindowTest(unittest.TestCase):
                     with mutex as has_died:
                         self.assertFalse(has_died)
             window.flush()
-            with open(files[self.rank], "w", encoding="ascii"):
-                pass
+            done.tell(self.rank)
         dunlin.barrier()
         if self.rank == 0:
             self.assertEqual([window.versions()[other] for other in self.others], [200] * len(self.others))

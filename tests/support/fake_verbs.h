@@ -44,9 +44,9 @@ class FakeVerbs {
     std::uint32_t paging = 0;            // for what on-demand paging works (IBV_ODP_SUPPORT_...)
     std::size_t most_locked = SIZE_MAX;  // bytes; a larger region is ENOMEM
     ibv_fork_status fork = IBV_FORK_UNNEEDED;
-    // At such a request, a queue pair hangs: it neither carries that one and later ones out nor
-    // fails. Called in any thread, with each
-    // request to a queue pair that is connected and has not hung.
+    // At such a request, a queue pair hangs: it neither carries out that request and later ones nor
+    // fails. Called in any thread, with each request to a queue pair that is connected and has not
+    // hung.
     std::function<bool(const ibv_send_wr& request)> hangs_at{};
     // Finds GPU memory. Writes there take effect only once something reads memory of that GPU,
     // because the way to a GPU is not that to host memory.

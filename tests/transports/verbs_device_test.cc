@@ -54,6 +54,15 @@ class VerbsDeviceTest : public VerbsDeviceTestBase {
     config.verbs_retry_count = 1;
   }
 
+  // The queue pair that gets the first request for which this is true hangs.
+  void hang_at(const std::function<bool(const ibv_send_wr&)>& is_it) {
+    device_.change([&](FakeVerbs::Options& options) {
+      options.hangs_at = [is_it, has_hung = false](const ibv_send_wr& request) mutable {
+        return is_it(request) && !std::exchange(has_hung, true);
+      };
+    });
+  }
+
   void run_exchange() {
     run([](Fabric& fabric) {
       Exposed memory(fabric, "memory", kSize, 1);
@@ -206,13 +215,7 @@ TEST_F(VerbsDeviceTest, AQueuePairThatHangsIsReplaced) {
     Exposed memory(fabric, "memory", kSize, 1);
     exchange(fabric, memory, 1);
     sync(fabric, "first");
-    if (fabric.rank() == Rank(0)) {
-      device_.change([](FakeVerbs::Options& options) {
-        options.hangs_at = [has_hung = false](const ibv_send_wr&) mutable {
-          return !std::exchange(has_hung, true);
-        };
-      });
-    }
+    if (fabric.rank() == Rank(0)) hang_at([](const ibv_send_wr&) { return true; });
     sync(fabric, "second");
     exchange(fabric, memory, 2);
     sync(fabric, "done");
@@ -232,13 +235,9 @@ TEST_F(VerbsDeviceTest, AQueuePairThatHangsWithCreditsIsReplaced) {
     exchange(fabric, memory, 1);
     sync(fabric, "first");
     if (fabric.rank() == Rank(0)) {
-      device_.change([](FakeVerbs::Options& options) {
-        options.hangs_at = [has_hung = false](const ibv_send_wr& request) mutable {
-          constexpr std::uint64_t kCredits = 1;  // other requests of this number came before
-          const bool is_credit =
-              request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM && request.wr_id == kCredits;
-          return is_credit && !std::exchange(has_hung, true);
-        };
+      hang_at([](const ibv_send_wr& request) {
+        constexpr std::uint64_t kCredits = 1;  // other requests of this number came before
+        return request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM && request.wr_id == kCredits;
       });
     }
     sync(fabric, "second");
